@@ -1,0 +1,9 @@
+#include "engine/engine_main.h"
+
+#include "tools/commands.h"
+
+namespace kvferry::tools {
+
+int run_engine(int argc, char** argv) { return engine_main(argc, argv); }
+
+}  // namespace kvferry::tools
