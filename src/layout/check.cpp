@@ -1,0 +1,155 @@
+#include "layout/check.h"
+
+#include <limits>
+
+#include "base/try.h"
+#include "layout/pages.h"
+
+namespace kvferry::layout {
+namespace {
+
+Error invalid(std::string text) { return Error{Code::invalid_argument, std::move(text)}; }
+
+Result<void> check_region(const Region& region, const std::string& name) {
+  if (region.base == nullptr) return invalid(name + " has a null base address; register mapped memory");
+  if (region.length == 0) return invalid(name + " is empty (length 0 bytes)");
+  if (region.item_bytes == 0) return invalid(name + " has items of 0 bytes; say how large one page or record is");
+  if (region.length % region.item_bytes != 0) {
+    return invalid(name + " has " + std::to_string(region.length) + " bytes, which is no whole number of items of " +
+                   std::to_string(region.item_bytes) + " bytes");
+  }
+  if (region.length > std::numeric_limits<std::uintptr_t>::max() - reinterpret_cast<std::uintptr_t>(region.base)) {
+    return invalid(name + " of " + std::to_string(region.length) + " bytes reaches past the end of the address space");
+  }
+  if (region.items() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+    return invalid(name + " has " + std::to_string(region.items()) +
+                   " items; indices are 32-bit, at most 2147483647 can be addressed");
+  }
+  if (region.kind != MemoryKind::host) {
+    return Error{Code::unsupported, name + " is not host memory; this build moves host memory only"};
+  }
+  return {};
+}
+
+// One index addresses every region of a list, so that all must have the same number of items.
+Result<void> check_regions(const std::vector<Region>& regions, const std::string& list) {
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    const std::string name = list + " region " + std::to_string(i);
+    KVF_CHECK(check_region(regions[i], name));
+    if (regions[i].items() != regions[0].items()) {
+      return invalid(name + " has " + std::to_string(regions[i].items()) + " items, " + list + " region 0 has " +
+                     std::to_string(regions[0].items()) + "; all must have the same number");
+    }
+  }
+  return {};
+}
+
+std::vector<std::uint64_t> item_bytes_of(const std::vector<Region>& regions) {
+  std::vector<std::uint64_t> bytes;
+  bytes.reserve(regions.size());
+  for (const Region& region : regions) bytes.push_back(region.item_bytes);
+  return bytes;
+}
+
+template <class T>
+Result<void> same(const std::string& field, const T& prefill, const T& decode, const char* advice) {
+  if (prefill == decode) return {};
+  std::string left;
+  std::string right;
+  if constexpr (std::is_same_v<T, std::string>) {
+    left = '"' + prefill + '"';
+    right = '"' + decode + '"';
+  } else if constexpr (std::is_same_v<T, bool>) {
+    left = prefill ? "true" : "false";
+    right = decode ? "true" : "false";
+  } else {
+    left = std::to_string(prefill);
+    right = std::to_string(decode);
+  }
+  return Error{Code::mismatch, field + ": prefill has " + left + ", decode has " + right + "; " + advice};
+}
+
+Result<void> same_items(const std::string& list, const std::vector<std::uint64_t>& prefill,
+                        const std::vector<std::uint64_t>& decode) {
+  KVF_CHECK(same(list + " regions", prefill.size(), decode.size(), "both sides must register the same buffers"));
+  for (std::size_t i = 0; i < prefill.size(); ++i) {
+    if (prefill[i] == decode[i]) continue;
+    return same("bytes of an item of " + list + " region " + std::to_string(i), prefill[i], decode[i],
+                "both sides must register the same buffers in the same order");
+  }
+  return {};
+}
+
+Result<void> check_formats(const KvFormat& prefill, const KvFormat& decode) {
+  static constexpr const char* cache = "start both sides with the same KV cache type";
+  static constexpr const char* page = "start both sides with the same page size";
+  static constexpr const char* model = "start both sides with the same model";
+  KVF_CHECK(same("dtype", prefill.dtype, decode.dtype, cache));
+  KVF_CHECK(same("page_tokens", prefill.page_tokens, decode.page_tokens, page));
+  KVF_CHECK(same("layers", prefill.layers, decode.layers, model));
+  KVF_CHECK(same("kv_heads", prefill.kv_heads, decode.kv_heads, model));
+  KVF_CHECK(same("head_dim", prefill.head_dim, decode.head_dim, model));
+  return same("mla", prefill.mla, decode.mla, model);
+}
+
+Result<void> check_parallels(const Parallel& prefill, const Parallel& decode) {
+  if (prefill.tp == 0 || decode.tp == 0 || prefill.dp == 0 || decode.dp == 0) {
+    return Error{Code::mismatch, "parallel sizes must be at least 1: prefill has tp " + std::to_string(prefill.tp) +
+                                     " dp " + std::to_string(prefill.dp) + ", decode has tp " +
+                                     std::to_string(decode.tp) + " dp " + std::to_string(decode.dp)};
+  }
+  KVF_CHECK(same("tp", prefill.tp, decode.tp, "this build maps equal tensor-parallel sizes only"));
+  if (prefill.pp != 1 || decode.pp != 1) {
+    return Error{Code::mismatch, "pp: prefill has " + std::to_string(prefill.pp) + ", decode has " +
+                                     std::to_string(decode.pp) + "; this build maps a pipeline of 1 stage only"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Shape shape_of(const Memory& memory, const KvFormat& format, const Parallel& parallel) {
+  Shape shape{.format = format,
+              .parallel = parallel,
+              .kv_item_bytes = item_bytes_of(memory.kv),
+              .aux_item_bytes = item_bytes_of(memory.aux),
+              .state_item_bytes = {}};
+  for (const std::vector<Region>& component : memory.state) {
+    shape.state_item_bytes.push_back(item_bytes_of(component));
+  }
+  return shape;
+}
+
+Result<void> check_memory(const Memory& memory) {
+  if (memory.kv.empty() && memory.aux.empty() && memory.state.empty()) {
+    return invalid("no memory is registered; give at least one kv, aux or state region");
+  }
+  if (memory.state.size() > state_components_max) {
+    return invalid(std::to_string(memory.state.size()) + " state components are registered; at most " +
+                   std::to_string(state_components_max) + " can be");
+  }
+  KVF_CHECK(check_regions(memory.kv, "kv"));
+  KVF_CHECK(check_regions(memory.aux, "aux"));
+  for (std::size_t i = 0; i < memory.state.size(); ++i) {
+    const std::string name = "state component " + std::to_string(i);
+    if (memory.state[i].empty()) return invalid(name + " has no region; leave the component out");
+    KVF_CHECK(check_regions(memory.state[i], name));
+  }
+  return {};
+}
+
+Result<void> check_pair(const Shape& prefill, const Shape& decode) {
+  KVF_CHECK(check_formats(prefill.format, decode.format));
+  KVF_CHECK(check_parallels(prefill.parallel, decode.parallel));
+  KVF_CHECK(same_items("kv", prefill.kv_item_bytes, decode.kv_item_bytes));
+  KVF_CHECK(same_items("aux", prefill.aux_item_bytes, decode.aux_item_bytes));
+  KVF_CHECK(same("state components", prefill.state_item_bytes.size(), decode.state_item_bytes.size(),
+                 "both sides must register the same buffers"));
+  for (std::size_t i = 0; i < prefill.state_item_bytes.size(); ++i) {
+    const std::string name = "state component " + std::to_string(i);
+    KVF_CHECK(same_items(name, prefill.state_item_bytes[i], decode.state_item_bytes[i]));
+  }
+  return {};
+}
+
+}  // namespace kvferry::layout

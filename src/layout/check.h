@@ -1,0 +1,35 @@
+// What an engine registers, and whether two ranks fit each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvferry/layout.h"
+#include "kvferry/result.h"
+
+namespace kvferry::layout {
+
+// What a rank tells its peers about its memory: sizes, never addresses.
+struct Shape {
+  KvFormat format;
+  Parallel parallel;
+  std::vector<std::uint64_t> kv_item_bytes;                  // a region each
+  std::vector<std::uint64_t> aux_item_bytes;                 // a region each
+  std::vector<std::vector<std::uint64_t>> state_item_bytes;  // a component each
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+Shape shape_of(const Memory& memory, const KvFormat& format, const Parallel& parallel);
+
+inline constexpr std::size_t state_components_max = 1'024;
+
+// What a manager can be built on: no null or empty region, whole items, one item count in all regions of a list, sizes
+// that do not overflow, indices that fit int32. `invalid_argument` with the region's number, `unsupported` for its
+// kind. Whether the memory is mapped is the runtime's to ask.
+Result<void> check_memory(const Memory& memory);
+
+// Whether a prefill rank can feed a decode rank: `mismatch` naming the first field that differs, with both values.
+Result<void> check_pair(const Shape& prefill, const Shape& decode);
+
+}  // namespace kvferry::layout
