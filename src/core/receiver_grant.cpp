@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/match.h"
+#include "core/receiver_core.h"
+#include "layout/pages.h"
+
+namespace kvferry::core {
+namespace {
+
+std::uint64_t add(std::uint64_t a, std::uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+std::uint64_t saturating(std::uint64_t items, const std::vector<std::uint64_t>& item_bytes) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t bytes : item_bytes) {
+    std::uint64_t product = 0;
+    sum = __builtin_mul_overflow(bytes, items, &product) ? UINT64_MAX : add(sum, product);
+  }
+  return sum;
+}
+
+}  // namespace
+
+void ReceiverCore::when_linked(Room& room, Instant now, Effects& out) {
+  if (room.state != Poll::bootstrapping || !room.mapped) return;
+  bool linked = true;
+  for (const Source& source : room.sources) {
+    if (peers_.at(source.key).link == Link::up) continue;
+    linked = false;
+    want(source.key, room.handle, now, out);  // one that was linked may have been lost while the others came
+  }
+  if (!linked) return;
+  for (Source& source : room.sources) {
+    source.session = peers_.at(source.key).session;
+    sessions_.at(*source.session).rooms.insert(room.handle);
+  }
+  become(room, Poll::waiting_for_input, out);
+  room.deadline = now + limits_.waiting_timeout;
+  if (room.init) grant(room, now, out);
+}
+
+// The window opens before its grant leaves.
+void ReceiverCore::grant(Room& room, Instant now, Effects& out) {
+  KVF_ASSERT(room.state == Poll::waiting_for_input && room.init && !room.granted);
+  room.granted = true;
+  room.deadline = now + limits_.waiting_timeout;
+  std::uint64_t bytes = saturating(room.granted_pages, shape_.kv_item_bytes);
+  if (room.with_aux) bytes = add(bytes, saturating(1, shape_.aux_item_bytes));
+  for (std::size_t i = 0; i < room.state_items.size(); ++i) {
+    bytes = add(bytes, saturating(room.state_items[i], shape_.state_item_bytes[i]));
+  }
+  room.inlined = bytes <= limits_.inline_bytes_max;
+  transfers_[room.transfer] = room.handle;
+  for (std::size_t i = 0; i < room.sources.size(); ++i) {
+    Source& source = room.sources[i];
+    const bool last = i + 1 == room.sources.size();
+    core::Window window{*source.session, room.transfer, room.prefix_pages, {}};
+    window.lists.push_back({layout::component_kv, last ? std::move(room.init->pages) : room.init->pages});
+    if (room.init->aux_item) window.lists.push_back({layout::component_aux, {*room.init->aux_item}});
+    for (std::size_t s = 0; s < room.init->state.size(); ++s) {
+      if (room.init->state[s].empty()) continue;
+      window.lists.push_back({layout::component_state + static_cast<std::uint32_t>(s),
+                              last ? std::move(room.init->state[s]) : room.init->state[s]});
+    }
+    source.ledger = ChunkLedger(room.prefix_pages, room.prefix_pages + room.granted_pages,
+                                static_cast<std::uint32_t>(shape_.kv_item_bytes.size()));
+    source.window = Window::open;
+    out.push_back(effect::OpenWindow{std::move(window), room.inlined});
+    protocol::Grant grant;
+    grant.room = room.id;
+    grant.transfer = room.transfer;
+    grant.prefix_pages = room.prefix_pages;
+    grant.total_pages = room.prefix_pages + room.granted_pages;
+    grant.with_aux = room.with_aux;
+    grant.state_items = room.state_items;
+    grant.grants_awaited = room.grants_awaited;
+    grant.inlined = room.inlined;
+    out.push_back(effect::Send{*source.session, std::move(grant)});
+  }
+}
+
+void ReceiverCore::first_bytes(Room& room, Instant now, Effects& out) {
+  if (room.state == Poll::waiting_for_input) become(room, Poll::transferring, out);
+  room.deadline = now + limits_.progress_timeout;
+}
+
+// The sender has a chunk to be read. It is checked against the grant before a byte moves.
+void ReceiverCore::on_offer(SessionId session, protocol::Offer& offer, Instant now, Effects& out) {
+  const auto [room, source] = find_transfer(session, offer.transfer);
+  if (room == nullptr || room->concluded() || source->window != Window::open) {
+    ++counters_.late_messages;
+    return;
+  }
+  const protocol::ChunkSpan& span = offer.span;
+  Result<void> fits = source->ledger.announce(span, limits_.chunks_max);
+  if (fits && offer.pages.size() != span.position_end - span.position_begin) {
+    fits = Error{Code::protocol, "offers " + std::to_string(offer.pages.size()) + " pages for " +
+                                     std::to_string(span.position_end - span.position_begin) + " positions"};
+  }
+  if (fits && span.last && room->with_aux && offer.aux_item < 0) {
+    fits = Error{Code::mismatch, "offers no aux record, one was granted"};
+  }
+  for (std::size_t i = 0; fits && span.last && i < room->state_items.size(); ++i) {
+    const std::size_t count = i < offer.state_items.size() ? offer.state_items[i].size() : 0;
+    if (count != room->state_items[i]) {
+      fits =
+          Error{Code::mismatch, "offers " + std::to_string(count) + " items of state component " + std::to_string(i) +
+                                    ", " + std::to_string(room->state_items[i]) + " were granted"};
+    }
+  }
+  if (!fits) {
+    Error error = fits.error();
+    error.room = room->id.value;
+    error.peer = address_of(session);
+    return fail(*room, std::move(error), out);
+  }
+  ChunkOrder order{session, offer.transfer, span, {}};
+  order.lists.push_back({layout::component_kv, std::move(offer.pages)});
+  if (span.last && room->with_aux) order.lists.push_back({layout::component_aux, {offer.aux_item}});
+  for (std::size_t i = 0; span.last && i < room->state_items.size(); ++i) {
+    if (room->state_items[i] == 0) continue;
+    order.lists.push_back({layout::component_state + static_cast<std::uint32_t>(i), std::move(offer.state_items[i])});
+  }
+  first_bytes(*room, now, out);
+  out.push_back(effect::Move{std::move(order)});
+}
+
+void ReceiverCore::on_placed(const Placed& placed, Instant now, Effects& out) {
+  const auto [room, source] = find_transfer(placed.session, placed.transfer);
+  if (room == nullptr || room->concluded() || source->window != Window::open) return;  // the end came first
+  Result<void> fits;
+  if (!source->ledger.announced(placed.span.number)) fits = source->ledger.announce(placed.span, limits_.chunks_max);
+  if (fits) fits = source->ledger.land(placed.span);
+  if (fits && placed.span.last && placed.with_aux != room->with_aux) {
+    fits = Error{Code::mismatch, room->with_aux ? "the last chunk came without the aux record that was granted"
+                                                : "the last chunk came with an aux record that was not granted"};
+  }
+  if (fits && placed.span.last && !source->ledger.complete()) {
+    // Chunks of one session come in order, so what the last one leaves open will not come.
+    fits = Error{Code::mismatch, "the last chunk came, but " + source->ledger.missing() + " were never sent"};
+  }
+  if (!fits) {
+    Error error = fits.error();
+    error.room = room->id.value;
+    error.peer = address_of(placed.session);
+    return fail(*room, std::move(error), out);
+  }
+  counters_.bytes += placed.bytes;
+  out.push_back(effect::BytesMoved{room->handle, placed.bytes});
+  first_bytes(*room, now, out);
+  if (!placed.span.last) {
+    out.push_back(effect::Send{placed.session, protocol::Landed{placed.transfer, placed.span.number}});
+    return;
+  }
+  source->complete = true;
+  close_window(*room, *source, out);
+}
+
+void ReceiverCore::on_window_closed(SessionId session, TransferId transfer, Effects& out) {
+  const auto [room, source] = find_transfer(session, transfer);
+  if (room == nullptr || source->window == Window::closed) return;
+  source->window = Window::closed;
+  if (sessions_.contains(session)) {
+    if (source->complete && room->state != Poll::failed) {
+      out.push_back(effect::Send{session, protocol::Confirm{transfer}});
+    } else {
+      out.push_back(effect::Send{session, protocol::Closed{transfer}});
+    }
+  }
+  const HandleId handle = room->handle;
+  if (!room->concluded()) conclude_if_complete(*room, out);
+  settle(handle, out);
+}
+
+void ReceiverCore::conclude_if_complete(Room& room, Effects& out) {
+  const bool all =
+      std::ranges::all_of(room.sources, [](const Source& s) { return s.complete && s.window == Window::closed; });
+  if (!all) return;
+  become(room, Poll::success, out);
+  ++counters_.rooms_succeeded;
+  room_timers_.erase(room.handle);
+}
+
+void ReceiverCore::on_abort(SessionId session, const protocol::Abort& m, Effects& out) {
+  const auto [room, source] = find_transfer(session, m.transfer);
+  if (room == nullptr) {
+    ++counters_.late_messages;
+    return;
+  }
+  source->told = true;
+  if (room->concluded() || source->complete) return;  // what has come whole stays; the window is closing
+  fail(*room,
+       Error{m.code == Code::aborted ? Code::peer_aborted : m.code,
+             "prefill ended the room (" + std::string(code_name(m.code)) + "): " + m.text, room->id.value,
+             address_of(session)},
+       out);
+}
+
+void ReceiverCore::on_queued(SessionId session, const protocol::Queued& m, Instant now) {
+  for (const TransferId transfer : m.transfers) {
+    const auto [room, source] = find_transfer(session, transfer);
+    if (room == nullptr || room->concluded()) continue;
+    if (room->state == Poll::waiting_for_input) room->deadline = now + limits_.waiting_timeout;
+  }
+}
+
+void ReceiverCore::handle(MoverEvent& e, Instant now, Effects& out) {
+  std::visit(match{
+                 [&](const Placed& p) { on_placed(p, now, out); },
+                 [&](const Progress& p) {
+                   const auto [room, source] = find_transfer(p.session, p.transfer);
+                   if (room != nullptr && !room->concluded()) first_bytes(*room, now, out);
+                 },
+                 [&](const WindowClosed& w) { on_window_closed(w.session, w.transfer, out); },
+                 [&](const Rejected& r) {
+                   const auto [room, source] = find_transfer(r.session, r.transfer);
+                   if (room == nullptr || room->concluded()) return;
+                   Error error = r.error;
+                   error.room = room->id.value;
+                   error.peer = address_of(r.session);
+                   fail(*room, std::move(error), out);
+                 },
+                 [&](const SessionLost& s) {
+                   if (sessions_.contains(s.session)) lose(s.session, s.error, out);
+                 },
+                 [&](const SessionClosed& s) { on_session_closed(s.session, out); },
+                 [&](const Pushed&) {},  // a receiver pushes nothing
+                 [&](const Stopped&) {},
+             },
+             e);
+}
+
+}  // namespace kvferry::core

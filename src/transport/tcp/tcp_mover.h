@@ -1,0 +1,21 @@
+// Moves chunks over long-lived TCP streams: the sender pushes, the receiver places every frame straight into the granted
+// pages. One stream a session, served by one of the data threads; sockets never block, so no session holds up another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kvferry/layout.h"
+#include "transport/mover.h"
+
+namespace kvferry::transport {
+
+class TcpMover : public Mover {
+ public:
+  // `memory` and `sink` outlive the mover. Data threads start with the first session.
+  static std::unique_ptr<TcpMover> create(const Memory& memory, std::uint32_t data_threads, MoverSink& sink);
+  // Takes over a connected stream socket that has nothing unread. Owns and closes `fd`. Sender or receiver alike.
+  virtual void open_session(SessionId session, int fd) = 0;
+};
+
+}  // namespace kvferry::transport
