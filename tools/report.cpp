@@ -104,12 +104,16 @@ void Report::write_text(std::ostream& out, bool colour) const {
   auto paint = [&](std::string_view code, std::string_view text) {
     return colour ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
   };
+  std::vector<Row> rows = rows_;
+  for (Row& row : rows) {
+    std::erase_if(row, [&](const auto& cell) { return std::ranges::find(hidden_, cell.first) != hidden_.end(); });
+  }
   out << '\n' << paint("1", title_) << '\n';
-  for (std::size_t begin = 0; begin < rows_.size();) {
+  for (std::size_t begin = 0; begin < rows.size();) {
     std::size_t end = begin + 1;
-    while (end < rows_.size() && same_names(rows_[begin], rows_[end])) ++end;
+    while (end < rows.size() && same_names(rows[begin], rows[end])) ++end;
     out << '\n';
-    write_table(out, rows_.data() + begin, rows_.data() + end, colour);
+    write_table(out, rows.data() + begin, rows.data() + end, colour);
     begin = end;
   }
   if (!figures_.empty()) out << '\n';

@@ -51,6 +51,8 @@ class Report {
   void figure(std::string name, Value number, std::string unit = {});
   // Neighbouring rows with the same names make one table.
   void row(Row row);
+  // The column is in the JSON only.
+  void hide_column(std::string name) { hidden_.push_back(std::move(name)); }
   // A line for people, printed under the figures; not in the JSON.
   void note(std::string line);
   // The result is not good. The reason is printed last, and as "problems" in the JSON.
@@ -71,6 +73,7 @@ class Report {
   std::string title_;
   std::vector<Figure> figures_;
   std::vector<Row> rows_;
+  std::vector<std::string> hidden_;
   std::vector<std::string> notes_;
   std::vector<std::string> problems_;
 };
