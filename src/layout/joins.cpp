@@ -52,40 +52,19 @@ __attribute__((target("avx2"))) void find_joins_avx2(const std::int32_t* source,
   }
 }
 
-__attribute__((target("avx512f"))) void find_joins_avx512(const std::int32_t* source, const std::int32_t* target,
-                                                          std::size_t blocks, std::uint64_t* words) {
-  const __m512i one = _mm512_set1_epi32(1);
-  for (std::size_t b = 0; b < blocks; ++b, source += join_block, target += join_block) {
-    std::uint64_t word = 0;
-    for (std::size_t i = 0; i < join_block; i += 16) {
-      const __m512i s = _mm512_sub_epi32(_mm512_loadu_si512(source + i + 1), _mm512_loadu_si512(source + i));
-      const __m512i t = _mm512_sub_epi32(_mm512_loadu_si512(target + i + 1), _mm512_loadu_si512(target + i));
-      const __mmask16 bits = _mm512_mask_cmpeq_epi32_mask(_mm512_cmpeq_epi32_mask(s, one), t, one);
-      word |= static_cast<std::uint64_t>(bits) << i;
-    }
-    words[b] = word;
-  }
-}
-
 bool can_avx2() { return __builtin_cpu_supports("avx2") != 0; }
-bool can_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
 
 #else
 
 void find_joins_avx2(const std::int32_t* source, const std::int32_t* target, std::size_t blocks, std::uint64_t* words) {
   find_joins_portable(source, target, blocks, words);
 }
-void find_joins_avx512(const std::int32_t* source, const std::int32_t* target, std::size_t blocks,
-                       std::uint64_t* words) {
-  find_joins_portable(source, target, blocks, words);
-}
 bool can_avx2() { return false; }
-bool can_avx512() { return false; }
 
 #endif
 
 FindJoins find_joins() {
-  static const FindJoins best = can_avx512() ? find_joins_avx512 : can_avx2() ? find_joins_avx2 : find_joins_portable;
+  static const FindJoins best = can_avx2() ? find_joins_avx2 : find_joins_portable;
   return best;
 }
 

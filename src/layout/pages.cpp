@@ -14,18 +14,24 @@ namespace {
 template <class T>
 class Appender {
  public:
-  explicit Appender(std::vector<T>& out) : out_(out), used_(out.size()) {}
-  ~Appender() { out_.resize(used_); }
+  explicit Appender(std::vector<T>& out) : out_(out), at_(out.data() + out.size()), end_(at_) {}
+  ~Appender() { out_.resize(used()); }
   Appender(const Appender&) = delete;
   Appender& operator=(const Appender&) = delete;
   void expect(std::size_t count) {
-    if (used_ + count > out_.size()) out_.resize(used_ + count);
+    if (static_cast<std::size_t>(end_ - at_) >= count) return;
+    const std::size_t before = used();
+    out_.resize(before + count);
+    at_ = out_.data() + before;
+    end_ = at_ + count;
   }
-  void add(const T& value) { out_[used_++] = value; }
+  void add(const T& value) { *at_++ = value; }
 
  private:
+  std::size_t used() const { return static_cast<std::size_t>(at_ - out_.data()); }
   std::vector<T>& out_;
-  std::size_t used_;
+  T* at_;
+  T* end_;
 };
 
 }  // namespace
