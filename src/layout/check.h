@@ -13,11 +13,11 @@ namespace kvferry::layout {
 
 // What a rank tells its peers about its memory: sizes, never addresses.
 struct Shape {
-  KvFormat format;
-  Parallel parallel;
-  std::vector<std::uint64_t> kv_item_bytes;                  // a region each
-  std::vector<std::uint64_t> aux_item_bytes;                 // a region each
-  std::vector<std::vector<std::uint64_t>> state_item_bytes;  // a component each
+  KvFormat format{};
+  Parallel parallel{};
+  std::vector<std::uint64_t> kv_item_bytes{};                  // a region each
+  std::vector<std::uint64_t> aux_item_bytes{};                 // a region each
+  std::vector<std::vector<std::uint64_t>> state_item_bytes{};  // a component each
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 Shape shape_of(const Memory& memory, const KvFormat& format, const Parallel& parallel);

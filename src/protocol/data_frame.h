@@ -26,7 +26,7 @@ enum class DataKind : std::uint8_t {
 struct DataHeader {
   DataKind kind = DataKind::bytes;
   bool last = false;
-  TransferId transfer;
+  TransferId transfer{};
   std::uint32_t number = 0;  // of the chunk
   std::uint32_t component = 0;
   std::uint64_t position_begin = 0;

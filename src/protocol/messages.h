@@ -27,9 +27,9 @@ inline constexpr std::ptrdiff_t transports_max = 16;  // names in Proof and Welc
 // ---- Shaking hands: Hello, Challenge, Proof, Welcome, Ready, Linked; either side may answer Refuse and close. ----
 
 struct Identity {
-  std::string instance;
-  Place place;
-  Incarnation incarnation;
+  std::string instance{};
+  Place place{};
+  Incarnation incarnation{};
   std::uint64_t start_number = 0;  // microseconds of the wall clock at the start of the process; the higher one wins
   friend bool operator==(const Identity&, const Identity&) = default;
 };
@@ -37,30 +37,30 @@ struct Identity {
 struct Hello {  // decode -> prefill, first on a control link
   std::uint32_t version = protocol::version;
   std::uint32_t version_min = protocol::version_min;
-  Identity identity;
-  Bits128 nonce;
+  Identity identity{};
+  Bits128 nonce{};
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 struct Challenge {                            // prefill -> decode
   std::uint32_t version = protocol::version;  // the one that is spoken from here on
-  Identity identity;
-  Bits128 nonce;
-  std::string proof;  // HMAC of the token over both nonces and both identities; empty without a token
-  layout::Shape shape;
+  Identity identity{};
+  Bits128 nonce{};
+  std::string proof{};  // HMAC of the token over both nonces and both identities; empty without a token
+  layout::Shape shape{};
   friend bool operator==(const Challenge&, const Challenge&) = default;
 };
 // How a process on the same host is found and told apart; asked of the kernel before it is believed.
 struct SameHost {
   std::uint64_t pid = 0;
   std::uint64_t nonce_address = 0;  // where `nonce` lies in that process
-  Bits128 nonce;
+  Bits128 nonce{};
   friend bool operator==(const SameHost&, const SameHost&) = default;
 };
 struct Proof {  // decode -> prefill
-  std::string proof;
-  layout::Shape shape;
-  std::vector<std::string> transports;  // what decode can do, best first: "samehost", "tcp"
-  SameHost same_host;
+  std::string proof{};
+  layout::Shape shape{};
+  std::vector<std::string> transports{};  // what decode can do, best first: "samehost", "tcp"
+  SameHost same_host{};
   friend bool operator==(const Proof&, const Proof&) = default;
 };
 // A region as a same-host reader sees it.
@@ -73,17 +73,17 @@ struct RemoteRegion {
   std::uint64_t shared_offset = 0;  // where it starts in that memfd
   friend bool operator==(const RemoteRegion&, const RemoteRegion&) = default;
 };
-struct Welcome {                        // prefill -> decode
-  std::vector<std::string> transports;  // what both can do
-  Bits128 stream_secret;                // joins data streams to this session, once each
-  SameHost same_host;
-  std::string memory_socket;          // abstract Unix socket that hands out the memfds; empty where there are none
-  std::vector<RemoteRegion> regions;  // only where "samehost" is among the transports
+struct Welcome {                          // prefill -> decode
+  std::vector<std::string> transports{};  // what both can do
+  Bits128 stream_secret{};                // joins data streams to this session, once each
+  SameHost same_host{};
+  std::string memory_socket{};          // abstract Unix socket that hands out the memfds; empty where there are none
+  std::vector<RemoteRegion> regions{};  // only where "samehost" is among the transports
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
-struct Ready {            // decode -> prefill
-  std::string transport;  // the one decode picked
-  std::string detail;     // for people: "process_vm_readv", or why a better one was not picked
+struct Ready {              // decode -> prefill
+  std::string transport{};  // the one decode picked
+  std::string detail{};     // for people: "process_vm_readv", or why a better one was not picked
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 struct Linked {  // prefill -> decode: rooms may be granted
@@ -91,38 +91,38 @@ struct Linked {  // prefill -> decode: rooms may be granted
 };
 struct Refuse {
   Code code = Code::internal;
-  std::string text;
+  std::string text{};
   friend bool operator==(const Refuse&, const Refuse&) = default;
 };
 
 // First on a data stream, decode -> prefill; answered by JoinChallenge, then JoinProof, then raw data frames.
 struct Join {
-  Incarnation decode;
-  Incarnation prefill;
-  Bits128 nonce;
+  Incarnation decode{};
+  Incarnation prefill{};
+  Bits128 nonce{};
   friend bool operator==(const Join&, const Join&) = default;
 };
 struct JoinChallenge {
-  Bits128 nonce;
-  std::string proof;  // HMAC of stream secret and token over both nonces
+  Bits128 nonce{};
+  std::string proof{};  // HMAC of stream secret and token over both nonces
   friend bool operator==(const JoinChallenge&, const JoinChallenge&) = default;
 };
 struct JoinProof {
-  std::string proof;
+  std::string proof{};
   friend bool operator==(const JoinProof&, const JoinProof&) = default;
 };
 
 // ---- Rooms. ----
 
 struct Grant {  // decode -> prefill
-  RoomId room;
-  TransferId transfer;
+  RoomId room{};
+  TransferId transfer{};
   std::uint64_t prefix_pages = 0;
   std::uint64_t total_pages = 0;  // prefix included
   bool with_aux = false;
-  std::vector<std::uint64_t> state_items;  // granted items of each state component
-  std::uint32_t grants_awaited = 1;        // decode ranks that the prefill rank waits for
-  bool inlined = false;                    // the data travels as Inline, else by the session's transport
+  std::vector<std::uint64_t> state_items{};  // granted items of each state component
+  std::uint32_t grants_awaited = 1;          // decode ranks that the prefill rank waits for
+  bool inlined = false;                      // the data travels as Inline, else by the session's transport
   bool dummy = false;
   friend bool operator==(const Grant&, const Grant&) = default;
 };
@@ -138,40 +138,40 @@ struct ChunkSpan {
 };
 struct Inline {  // prefill -> decode, a chunk with its bytes in the frame's payload: kv regions in order, then aux,
                  // state
-  TransferId transfer;
-  ChunkSpan span;
+  TransferId transfer{};
+  ChunkSpan span{};
   friend bool operator==(const Inline&, const Inline&) = default;
 };
 struct Offer {  // prefill -> decode: a chunk to be pulled
-  TransferId transfer;
-  ChunkSpan span;
-  std::vector<std::int32_t> pages;  // items of the sender's kv regions, one a position
+  TransferId transfer{};
+  ChunkSpan span{};
+  std::vector<std::int32_t> pages{};  // items of the sender's kv regions, one a position
   std::int32_t aux_item = -1;
-  std::vector<std::vector<std::int32_t>> state_items;
+  std::vector<std::vector<std::int32_t>> state_items{};
   friend bool operator==(const Offer&, const Offer&) = default;
 };
 struct Landed {  // decode -> prefill: chunk `number`, not the last to be confirmed, is in place
-  TransferId transfer;
+  TransferId transfer{};
   std::uint32_t number = 0;
   friend bool operator==(const Landed&, const Landed&) = default;
 };
 struct Confirm {  // decode -> prefill: every byte is in place, nothing of the sender is read any more
-  TransferId transfer;
+  TransferId transfer{};
   friend bool operator==(const Confirm&, const Confirm&) = default;
 };
 struct Abort {  // either way: the room has failed here; on the first message the other side fails too
-  RoomId room;
-  TransferId transfer;
+  RoomId room{};
+  TransferId transfer{};
   Code code = Code::aborted;
-  std::string text;
+  std::string text{};
   friend bool operator==(const Abort&, const Abort&) = default;
 };
 struct Closed {  // decode -> prefill: the window is closed, nothing of the sender is read for this transfer any more
-  TransferId transfer;
+  TransferId transfer{};
   friend bool operator==(const Closed&, const Closed&) = default;
 };
 struct Queued {  // prefill -> decode: these rooms are alive but have sent nothing yet
-  std::vector<TransferId> transfers;
+  std::vector<TransferId> transfers{};
   friend bool operator==(const Queued&, const Queued&) = default;
 };
 struct Ping {
