@@ -10,9 +10,9 @@
 namespace kvferry::tools {
 
 struct ItemId {
-  std::uint64_t hash = 0;     // of the prefix block; of an aux record: its room
-  std::uint32_t page = 0;     // inside the block
-  std::uint32_t region = 0;   // kv region; `aux_region` for an aux record
+  std::uint64_t hash = 0;    // of the prefix block; of an aux record: its room
+  std::uint32_t page = 0;    // inside the block
+  std::uint32_t region = 0;  // kv region; `aux_region` for an aux record
   static constexpr std::uint32_t aux_region = 0xffffffff;
 };
 

@@ -63,7 +63,8 @@ __attribute__((target("sse4.2"))) std::array<std::uint32_t, 3> three_by_instruct
     b = _mm_crc32_u64(b, word_at(ranges[1] + at));
     c = _mm_crc32_u64(c, word_at(ranges[2] + at));
   }
-  const std::array whole{~static_cast<std::uint32_t>(a), ~static_cast<std::uint32_t>(b), ~static_cast<std::uint32_t>(c)};
+  const std::array whole{~static_cast<std::uint32_t>(a), ~static_cast<std::uint32_t>(b),
+                         ~static_cast<std::uint32_t>(c)};
   std::array<std::uint32_t, 3> crcs{};
   for (std::size_t i = 0; i < 3; ++i) crcs[i] = by_instruction({ranges[i] + at, bytes - at}, whole[i]);
   return crcs;

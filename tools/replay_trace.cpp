@@ -59,10 +59,8 @@ Result<TraceRequest> parse_line(const std::string& text) {
     return bad(fmt::format("\"input_length\" is {}, expected 1 to {}", input, trace_input_tokens_max));
   }
   KVF_TRY(hashes, hash_field(object, input));
-  return TraceRequest{.timestamp_ms = timestamp,
-                      .input_tokens = input,
-                      .output_tokens = output,
-                      .hash_ids = std::move(hashes)};
+  return TraceRequest{
+      .timestamp_ms = timestamp, .input_tokens = input, .output_tokens = output, .hash_ids = std::move(hashes)};
 }
 
 }  // namespace
