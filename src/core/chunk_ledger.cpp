@@ -10,9 +10,13 @@ std::string range(std::uint64_t begin, std::uint64_t end) {
   return "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
 }
 
+bool is_empty(const protocol::ChunkSpan& span) {
+  return span.position_begin == span.position_end || span.region_begin == span.region_end;
+}
+
 bool overlap(const protocol::ChunkSpan& a, const protocol::ChunkSpan& b) {
-  return a.position_begin < b.position_end && b.position_begin < a.position_end && a.region_begin < b.region_end &&
-         b.region_begin < a.region_end;
+  return !is_empty(a) && !is_empty(b) && a.position_begin < b.position_end && b.position_begin < a.position_end &&
+         a.region_begin < b.region_end && b.region_begin < a.region_end;
 }
 
 }  // namespace

@@ -23,13 +23,14 @@ class PeerHealth {
   void heard() { misses_ = 0; }
   // When `on_time` wants to be called next.
   Instant next() const { return next_; }
-  // `ask` means: send Ping{number()}. Called late, it asks once and does not make up for what it missed: a stopped
-  // process that wakes must not find all its peers dead before it has read what they sent.
+  // `ask` means: send Ping{number()}. Called late by an interval or more, it asks once more and judges nobody: a
+  // stopped process that wakes must not find all its peers dead before it has read what they sent.
   Verdict on_time(Instant now) {
     if (now < next_) return Verdict::alive;
+    const bool late = now - next_ >= interval_;
     next_ = now + interval_;
-    if (misses_ >= misses_max_) return Verdict::dead;
-    ++misses_;
+    if (misses_ >= misses_max_ && !late) return Verdict::dead;
+    misses_ = std::min(misses_ + 1, misses_max_);
     ++number_;
     return Verdict::ask;
   }

@@ -35,6 +35,8 @@ class ReceiverCore {
   Counters counters() const;
   // Why something is still under way, for tests and operators; nothing when every room has ended and been released.
   std::optional<std::string> pending() const;
+  // What is still remembered of any room; nothing once the last room was cleared and released.
+  std::optional<std::string> held() const;
   // The invariants that tie the tables together; asserts.
   void check() const;
 
@@ -44,7 +46,6 @@ class ReceiverCore {
     PeerKey key;
     std::optional<SessionId> session;  // once the room has granted, or is about to
     ChunkLedger ledger;
-    bool aux_landed = false;
     bool told = false;  // that the room has failed, by us or because it told us
     Window window = Window::none;
     bool complete = false;
@@ -58,6 +59,7 @@ class ReceiverCore {
     Poll state = Poll::bootstrapping;
     Instant deadline;
     bool cleared = false;
+    bool quarantined = false;  // ended, its pages counted as not released yet
     bool released = false;
     bool mapped = false;  // the sources are known
     bool inlined = false;
@@ -95,6 +97,11 @@ class ReceiverCore {
     std::set<PeerKey> keys;    // one, unless a process is reached under two bootstrap addresses
     std::set<HandleId> rooms;  // linked through it and not settled
   };
+  // A session that is lost, until the mover has acknowledged: its process is not dialled before.
+  struct Closing {
+    Incarnation incarnation;
+    std::set<PeerKey> keys;
+  };
 
   // receiver_room.cpp: what the engine asks for, and how a room ends.
   void handle(event::OpenReceiver& e, Instant now, Effects& out);
@@ -116,7 +123,7 @@ class ReceiverCore {
   void want(const PeerKey& key, HandleId handle, Instant now, Effects& out);
   void retry_later(const PeerKey& key, Error error, Instant now, Effects& out);
   void fail_waiting(const PeerKey& key, const Error& error, Effects& out);
-  void instance_is_stale(const Address& bootstrap, Instant now, Effects& out);
+  void instance_is_stale(const Address& bootstrap, std::string why, Instant now);
   void attach(const PeerKey& key, SessionId session, Instant now, Effects& out);
   Duration back_off(std::uint32_t tries) const;
 
@@ -130,6 +137,7 @@ class ReceiverCore {
   void on_placed(const Placed& placed, Instant now, Effects& out);
   void on_window_closed(SessionId session, TransferId transfer, Effects& out);
   void first_bytes(Room& room, Instant now, Effects& out);
+  std::optional<Error> state_fault(const Room& room, const std::vector<std::uint64_t>& came) const;
   void conclude_if_complete(Room& room, Effects& out);
 
   // receiver_session.cpp: peers that come, go and fall silent; deadlines.
@@ -152,9 +160,9 @@ class ReceiverCore {
   std::map<RoomId, HandleId> live_;           // not cleared yet
   std::map<TransferId, HandleId> transfers_;  // granted, until released
   std::map<SessionId, Session> sessions_;
-  std::map<SessionId, Incarnation> closing_;  // lost, until the mover has acknowledged: not dialled before
-  std::map<Address, Instance> instances_;     // bounded by the bootstrap addresses that engines name
-  std::map<PeerKey, Peer> peers_;             // likewise
+  std::map<SessionId, Closing> closing_;
+  std::map<Address, Instance> instances_;  // bounded by the bootstrap addresses that engines name
+  std::map<PeerKey, Peer> peers_;          // likewise
   Timers<HandleId> room_timers_;
   Timers<SessionId> session_timers_;
   Timers<PeerKey> peer_timers_;  // tries that wait

@@ -82,8 +82,22 @@ void ReceiverCore::grant(Room& room, Instant now, Effects& out) {
 }
 
 void ReceiverCore::first_bytes(Room& room, Instant now, Effects& out) {
-  if (room.state == Poll::waiting_for_input) become(room, Poll::transferring, out);
   room.deadline = now + limits_.progress_timeout;
+  if (room.state != Poll::waiting_for_input) return;
+  become(room, Poll::transferring, out);
+  room_timers_.set(room.handle, room.deadline);  // it may be the shorter limit
+}
+
+// Which state component came short or long, if one did. Components that are not named have no items.
+std::optional<Error> ReceiverCore::state_fault(const Room& room, const std::vector<std::uint64_t>& came) const {
+  for (std::size_t i = 0; i < std::max(came.size(), room.state_items.size()); ++i) {
+    const std::uint64_t granted = i < room.state_items.size() ? room.state_items[i] : 0;
+    const std::uint64_t there = i < came.size() ? came[i] : 0;
+    if (there == granted) continue;
+    return Error{Code::mismatch, std::to_string(there) + " items of state component " + std::to_string(i) + " came, " +
+                                     std::to_string(granted) + " were granted"};
+  }
+  return std::nullopt;
 }
 
 // The sender has a chunk to be read. It is checked against the grant before a byte moves.
@@ -94,7 +108,11 @@ void ReceiverCore::on_offer(SessionId session, protocol::Offer& offer, Instant n
     return;
   }
   const protocol::ChunkSpan& span = offer.span;
-  Result<void> fits = source->ledger.announce(span, limits_.chunks_max);
+  Result<void> fits;
+  if (room->inlined || sessions_.at(session).path != DataPath::pull) {
+    fits = Error{Code::protocol, "offers chunk " + std::to_string(span.number) + " to be read, but it is to be sent"};
+  }
+  if (fits) fits = source->ledger.announce(span, limits_.chunks_max);
   if (fits && offer.pages.size() != span.position_end - span.position_begin) {
     fits = Error{Code::protocol, "offers " + std::to_string(offer.pages.size()) + " pages for " +
                                      std::to_string(span.position_end - span.position_begin) + " positions"};
@@ -102,13 +120,10 @@ void ReceiverCore::on_offer(SessionId session, protocol::Offer& offer, Instant n
   if (fits && span.last && room->with_aux && offer.aux_item < 0) {
     fits = Error{Code::mismatch, "offers no aux record, one was granted"};
   }
-  for (std::size_t i = 0; fits && span.last && i < room->state_items.size(); ++i) {
-    const std::size_t count = i < offer.state_items.size() ? offer.state_items[i].size() : 0;
-    if (count != room->state_items[i]) {
-      fits =
-          Error{Code::mismatch, "offers " + std::to_string(count) + " items of state component " + std::to_string(i) +
-                                    ", " + std::to_string(room->state_items[i]) + " were granted"};
-    }
+  if (fits && span.last) {
+    std::vector<std::uint64_t> counts;
+    for (const auto& list : offer.state_items) counts.push_back(list.size());
+    if (auto fault = state_fault(*room, counts)) fits = std::move(*fault);
   }
   if (!fits) {
     Error error = fits.error();
@@ -136,6 +151,9 @@ void ReceiverCore::on_placed(const Placed& placed, Instant now, Effects& out) {
   if (fits && placed.span.last && placed.with_aux != room->with_aux) {
     fits = Error{Code::mismatch, room->with_aux ? "the last chunk came without the aux record that was granted"
                                                 : "the last chunk came with an aux record that was not granted"};
+  }
+  if (fits && placed.span.last) {
+    if (auto fault = state_fault(*room, placed.state_items)) fits = std::move(*fault);
   }
   if (fits && placed.span.last && !source->ledger.complete()) {
     // Chunks of one session come in order, so what the last one leaves open will not come.

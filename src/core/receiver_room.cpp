@@ -95,7 +95,11 @@ void ReceiverCore::settle(HandleId handle, Effects& out) {
   if (!room->released) {
     const bool open = std::ranges::any_of(
         room->sources, [](const Source& s) { return s.window == Window::open || s.window == Window::closing; });
-    if (open) return;
+    if (open) {
+      if (!std::exchange(room->quarantined, true)) counters_.quarantined_pages += room->granted_pages;
+      return;
+    }
+    if (room->quarantined) counters_.quarantined_pages -= room->granted_pages;
     room->released = true;
     transfers_.erase(room->transfer);
     for (Source& source : room->sources) {
@@ -144,9 +148,6 @@ Counters ReceiverCore::counters() const {
   Counters counters = counters_;
   counters.sessions_live = sessions_.size();
   counters.rooms_live = live_.size();
-  for (const auto& [handle, room] : rooms_) {
-    if (room.concluded() && !room.released) counters.quarantined_pages += room.granted_pages;
-  }
   return counters;
 }
 
@@ -163,6 +164,22 @@ std::optional<std::string> ReceiverCore::pending() const {
     }
     if (!room.released) return "room " + std::to_string(room.id.value) + " waits for a window that nobody closes";
   }
+  return std::nullopt;
+}
+
+std::optional<std::string> ReceiverCore::held() const {
+  const auto count = [](std::size_t number, const char* what) { return std::to_string(number) + " " + what; };
+  if (!rooms_.empty()) return count(rooms_.size(), "rooms");
+  if (!live_.empty()) return count(live_.size(), "live room numbers");
+  if (!transfers_.empty()) return count(transfers_.size(), "transfers");
+  if (!closing_.empty()) return count(closing_.size(), "sessions whose movers have not closed");
+  for (const auto& [id, session] : sessions_) {
+    if (!session.rooms.empty()) return count(session.rooms.size(), "rooms of a session");
+  }
+  for (const auto& [key, peer] : peers_) {
+    if (!peer.rooms.empty()) return count(peer.rooms.size(), "rooms that wait for a peer");
+  }
+  if (!room_timers_.empty()) return std::string("timers of rooms");
   return std::nullopt;
 }
 

@@ -100,25 +100,31 @@ void ReceiverCore::handle(event::SizesFetched& e, Instant now, Effects& out) {
 void ReceiverCore::handle(event::RouteFetched& e, Instant now, Effects& out) {
   Peer& peer = peers_[e.key];
   if (peer.link != Link::resolving) return;
-  if (!e.route) return retry_later(e.key, e.route.error(), now, out);
+  if (!e.route) {
+    const Error error = e.route.error();
+    retry_later(e.key, error, now, out);
+    // The instance behind the address may have been replaced by one without that rank.
+    if (!is_final(error.code)) instance_is_stale(e.key.bootstrap, error.text, now);
+    return;
+  }
   const Instance& instance = instances_[e.key.bootstrap];
   if (instance.sizes && !instance.sizes->instance.empty() && instance.sizes->instance != e.route->instance) {
     // Another instance answers behind the address: its sizes may differ.
     peer.link = Link::idle;
-    return instance_is_stale(e.key.bootstrap, now, out);
+    return instance_is_stale(
+        e.key.bootstrap, "instance " + e.route->instance + " answers where " + instance.sizes->instance + " was", now);
   }
   const Incarnation incarnation = e.route->incarnation;
-  if (incarnation != Incarnation{}) {
-    for (const auto& [id, session] : sessions_) {
-      if (session.peer.incarnation == incarnation) return attach(e.key, id, now, out);
-    }
-    for (const auto& [id, closing] : closing_) {
-      if (closing != incarnation) continue;
-      // Linking again says that nothing of the earlier link is read any more, so that must be true first.
-      peer.link = Link::waiting;
-      peer_timers_.set(e.key, now + limits_.retry_min);
-      return;
-    }
+  const bool known = incarnation != Incarnation{};
+  for (const auto& [id, session] : sessions_) {
+    if (known && session.peer.incarnation == incarnation) return attach(e.key, id, now, out);
+  }
+  for (const auto& [id, closing] : closing_) {
+    if (known ? closing.incarnation != incarnation : !closing.keys.contains(e.key)) continue;
+    // Linking again says that nothing of the earlier link is read any more, so that must be true first.
+    peer.link = Link::waiting;
+    peer_timers_.set(e.key, now + limits_.retry_min);
+    return;
   }
   peer.link = Link::dialing;
   out.push_back(effect::Dial{e.key, std::move(*e.route)});
@@ -165,20 +171,21 @@ void ReceiverCore::fail_waiting(const PeerKey& key, const Error& error, Effects&
   }
 }
 
-// What was known of the instance may be of one that is gone: rooms that have not linked ask again.
-void ReceiverCore::instance_is_stale(const Address& bootstrap, Instant now, Effects& out) {
-  instances_[bootstrap].sizes.reset();
-  std::vector<HandleId> rooms;
+// What was known of the instance may be of one that is gone: rooms that have not linked ask again, after a wait, since
+// the answers may go on to differ.
+void ReceiverCore::instance_is_stale(const Address& bootstrap, std::string why, Instant now) {
+  Instance& instance = instances_[bootstrap];
+  instance.sizes.reset();
+  instance.last_error = std::move(why);
+  bool wanted = false;
   for (auto& [handle, room] : rooms_) {
     if (room.state != Poll::bootstrapping || room.bootstrap != bootstrap || !room.mapped) continue;
     forget_waiting(room);
     room.sources.clear();
     room.mapped = false;
-    rooms.push_back(handle);
+    wanted = true;
   }
-  for (const HandleId handle : rooms) {
-    if (Room* room = find(handle); room != nullptr && !room->mapped) locate(*room, now, out);
-  }
+  if (wanted && !instance.fetching) instance_timers_.set(bootstrap, now + limits_.retry_min);
 }
 
 void ReceiverCore::attach(const PeerKey& key, SessionId session, Instant now, Effects& out) {

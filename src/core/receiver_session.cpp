@@ -15,8 +15,20 @@ void ReceiverCore::handle(event::SessionUp& e, Instant now, Effects& out) {
     // Not wanted any more.
     out.push_back(effect::CloseSession{e.session, Error{Code::peer_lost, "the link is not needed"}});
     out.push_back(effect::CloseMoverSession{e.session});
-    closing_[e.session] = e.peer.incarnation;
+    closing_[e.session] = Closing{e.peer.incarnation, {*e.key}};
     return;
+  }
+  if (e.peer.place != e.key->place) {
+    // The route was of a process that is gone, and another rank has taken its address.
+    Error error{Code::unreachable,
+                "another rank answers there: dp " + std::to_string(e.peer.place.dp) + " tp " +
+                    std::to_string(e.peer.place.tp) + " pp " + std::to_string(e.peer.place.pp),
+                {},
+                e.address};
+    out.push_back(effect::CloseSession{e.session, error});
+    out.push_back(effect::CloseMoverSession{e.session});
+    closing_[e.session] = Closing{e.peer.incarnation, {*e.key}};
+    return retry_later(*e.key, std::move(error), now, out);
   }
   Session& session = sessions_[e.session];
   session.peer = std::move(e.peer);
@@ -43,8 +55,7 @@ void ReceiverCore::lose(SessionId id, Error error, Effects& out) {
   error.peer = session.address;
   out.push_back(effect::Note{"prefill rank " + session.address + " is lost: " + error.text});
   out.push_back(effect::CloseSession{id, error});
-  out.push_back(effect::CloseMoverSession{id});
-  closing_[id] = session.peer.incarnation;
+  closing_[id] = Closing{session.peer.incarnation, session.keys};
   for (const PeerKey& key : session.keys) {
     Peer& peer = peers_.at(key);
     peer.link = Link::idle;
@@ -60,6 +71,7 @@ void ReceiverCore::lose(SessionId id, Error error, Effects& out) {
     if (complete) continue;  // nothing of this session is missing
     fail(*room, lost_session_error(error, room->id), out);
   }
+  out.push_back(effect::CloseMoverSession{id});  // after the rooms: the mover still answers for their windows
 }
 
 // Nothing of the session is written any more: every window of it is closed.

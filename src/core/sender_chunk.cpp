@@ -80,6 +80,7 @@ void SenderCore::dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& 
     }
   }
   note_progress(room, now);
+  if (room.last_sent) room_timers_.set(room.handle, room.deadline);  // it may be the shorter limit
 }
 
 // While bytes are under way the clock of progress runs, between chunks that of the engine.

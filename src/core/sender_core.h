@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,10 +32,14 @@ class SenderCore {
   Counters counters() const;
   // Why something is still under way, for tests and operators; nothing when every room has ended and been released.
   std::optional<std::string> pending() const;
+  // What is still remembered of any room; nothing once the last room was cleared and released and the times of early
+  // grants and outcomes have passed.
+  std::optional<std::string> held() const;
   // The invariants that tie the tables together; asserts.
   void check() const;
 
  private:
+  using Rank = std::pair<std::string, Place>;  // a decode rank: its instance and its place there
   struct Destination {
     SessionId session;
     protocol::Grant grant;
@@ -55,11 +60,13 @@ class SenderCore {
     Instant deadline;
     bool init = false;
     bool cleared = false;
+    bool quarantined = false;  // ended, its pages counted as not released yet
     bool released = false;
     std::uint64_t num_pages = 0;
     std::optional<std::int32_t> aux_item;
     std::vector<Destination> destinations;
-    std::string owner;  // the decode instance of the first grant
+    std::string owner;          // the decode instance of the first grant
+    std::set<Rank> ranks_told;  // whose grant of this use was taken or refused: their next one is of the next use
     std::deque<WaitingChunk> waiting;
     std::uint64_t pages_sent = 0;
     std::uint32_t chunks_sent = 0;
@@ -84,6 +91,7 @@ class SenderCore {
   };
   struct Outcome {
     Error error;
+    std::set<Rank> ranks_told;
     std::uint64_t serial = 0;
   };
   using TransferKey = std::pair<SessionId, TransferId>;
@@ -102,6 +110,8 @@ class SenderCore {
   void on_grant(SessionId session, protocol::Grant& grant, Instant now, Effects& out);
   void accept(Room& room, SessionId session, protocol::Grant& grant, Instant now, Effects& out);
   void refuse(SessionId session, const protocol::Grant& grant, Error error, Effects& out);
+  bool refuse_ended(const Error& error, std::set<Rank>& ranks_told, SessionId session, const protocol::Grant& grant,
+                    Effects& out);
   void keep_early(SessionId session, protocol::Grant& grant, Instant now, Effects& out);
   std::optional<EarlyGrant> take_early(std::uint64_t serial);
   std::optional<Error> grant_fault(const protocol::Grant& grant) const;
@@ -138,8 +148,8 @@ class SenderCore {
   std::map<RoomId, HandleId> live_;            // not cleared yet
   std::map<TransferKey, HandleId> transfers_;  // one a destination, until it is released
   std::map<SessionId, Session> sessions_;
-  std::map<Incarnation, std::vector<HandleId>> readers_;  // rooms a lost same-host peer may still read
-  std::map<std::uint64_t, EarlyGrant> early_;             // by serial; bounded by orphan_grants_max a session
+  std::map<Incarnation, std::vector<TransferKey>> readers_;  // what a lost same-host peer may still read
+  std::map<std::uint64_t, EarlyGrant> early_;                // by serial; bounded by orphan_grants_max a session
   std::multimap<RoomId, std::uint64_t> early_by_room_;
   std::map<RoomId, Outcome> outcomes_;  // bounded by outcomes_max
   std::map<std::uint64_t, RoomId> outcome_order_;

@@ -28,14 +28,24 @@ void SenderCore::on_grant(SessionId session, protocol::Grant& grant, Instant now
     Room* room = find(live->second);
     KVF_ASSERT(room != nullptr);
     if (!room->concluded()) return accept(*room, session, grant, now, out);
-    // Ended without this grant: the answer is how it ended. Ended with it: this one is for the next use of the number.
-    if (room->destinations.empty()) return refuse(session, grant, *room->error, out);
+    if (!room->granted() && refuse_ended(*room->error, room->ranks_told, session, grant, out)) return;
     return keep_early(session, grant, now, out);
   }
   if (const auto outcome = outcomes_.find(grant.room); outcome != outcomes_.end()) {
-    return refuse(session, grant, outcome->second.error, out);
+    if (refuse_ended(outcome->second.error, outcome->second.ranks_told, session, grant, out)) return;
   }
   keep_early(session, grant, now, out);
+}
+
+// A room ended without this rank's grant: the answer is how it ended. A rank that has granted that use, or was
+// answered, means the next use of the number.
+bool SenderCore::refuse_ended(const Error& error, std::set<Rank>& ranks_told, SessionId session,
+                              const protocol::Grant& grant, Effects& out) {
+  const auto peer = sessions_.find(session);
+  if (peer == sessions_.end()) return true;
+  if (!ranks_told.insert({peer->second.peer.instance, peer->second.peer.place}).second) return false;
+  refuse(session, grant, error, out);
+  return true;
 }
 
 std::optional<Error> SenderCore::grant_fault(const protocol::Grant& grant) const {
@@ -81,7 +91,14 @@ void SenderCore::accept(Room& room, SessionId session, protocol::Grant& grant, I
     return refuse(session, grant, Error{Code::already_exists, "the room is live with an earlier grant of this rank"},
                   out);
   }
+  if (room.granted()) {
+    return refuse(session, grant,
+                  Error{Code::already_exists, "all " + std::to_string(room.destinations.size()) +
+                                                  " decode ranks that the room waits for have granted it"},
+                  out);
+  }
   room.owner = instance;
+  room.ranks_told.insert({instance, peer->second.peer.place});
   if (!room.destinations.empty()) {
     const protocol::Grant& first = room.destinations.front().grant;
     if (first.prefix_pages != grant.prefix_pages || first.total_pages != grant.total_pages ||

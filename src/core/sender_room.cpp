@@ -1,4 +1,6 @@
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/assert.h"
 #include "base/match.h"
@@ -25,10 +27,12 @@ void SenderCore::handle(event::OpenSender& e, Instant now, Effects& out) {
     outcome_order_.erase(old->second.serial);
     outcomes_.erase(old);
   }
-  while (true) {
-    const auto early = early_by_room_.find(e.room);
-    if (early == early_by_room_.end()) break;
-    auto taken = take_early(early->second);
+  // Listed first: a grant that does not fit ends the room, and those behind it wait again, for the next use.
+  std::vector<std::uint64_t> serials;
+  const auto [begin, end] = early_by_room_.equal_range(e.room);
+  for (auto early = begin; early != end; ++early) serials.push_back(early->second);
+  for (const std::uint64_t serial : serials) {
+    auto taken = take_early(serial);
     KVF_ASSERT(taken.has_value());
     on_grant(taken->session, taken->grant, now, out);
   }
@@ -57,7 +61,7 @@ void SenderCore::handle(event::ClearRoom& e, Instant now, Effects& out) {
   KVF_ASSERT(room != nullptr);
   room->cleared = true;
   live_.erase(room->id);
-  if (room->state == Poll::failed && room->destinations.empty()) remember_outcome(*room, now);
+  if (room->state == Poll::failed && !room->granted()) remember_outcome(*room, now);
   settle(e.handle, now, out);
 }
 
@@ -105,7 +109,11 @@ void SenderCore::settle(HandleId handle, Instant /*now*/, Effects& out) {
         all = false;
       }
     }
-    if (!all) return;
+    if (!all) {
+      if (!std::exchange(room->quarantined, true)) counters_.quarantined_pages += room->pages_sent;
+      return;
+    }
+    if (room->quarantined) counters_.quarantined_pages -= room->pages_sent;
     room->released = true;
     out.push_back(effect::PagesReleased{handle});
   }
@@ -114,8 +122,9 @@ void SenderCore::settle(HandleId handle, Instant /*now*/, Effects& out) {
   rooms_.erase(handle);
 }
 
-// The end of a room that no decode rank had granted yet answers the grant that is still to come.
+// The end of a room that not every decode rank had granted yet answers the grants that are still to come.
 void SenderCore::remember_outcome(const Room& room, Instant now) {
+  if (limits_.outcomes_max == 0) return;
   while (outcomes_.size() >= limits_.outcomes_max && !outcome_order_.empty()) {
     outcome_timers_.erase(outcome_order_.begin()->first);
     outcomes_.erase(outcome_order_.begin()->second);
@@ -126,7 +135,7 @@ void SenderCore::remember_outcome(const Room& room, Instant now) {
     outcome_timers_.erase(old->second.serial);
     outcome_order_.erase(old->second.serial);
   }
-  outcomes_[room.id] = Outcome{*room.error, serial};
+  outcomes_[room.id] = Outcome{*room.error, room.ranks_told, serial};
   outcome_order_[serial] = room.id;
   outcome_timers_.set(serial, now + limits_.outcome_ttl);
 }
@@ -169,6 +178,18 @@ std::optional<std::string> SenderCore::pending() const {
     }
     if (!room.released) return "room " + std::to_string(room.id.value) + " has ended, its pages are not released";
   }
+  return std::nullopt;
+}
+
+std::optional<std::string> SenderCore::held() const {
+  const auto count = [](std::size_t number, const char* what) { return std::to_string(number) + " " + what; };
+  if (!rooms_.empty()) return count(rooms_.size(), "rooms");
+  if (!live_.empty()) return count(live_.size(), "live room numbers");
+  if (!transfers_.empty()) return count(transfers_.size(), "transfers");
+  if (!readers_.empty()) return count(readers_.size(), "lost readers");
+  if (!early_.empty()) return count(early_.size(), "early grants");
+  if (!outcomes_.empty()) return count(outcomes_.size(), "outcomes");
+  if (!room_timers_.empty()) return std::string("timers of rooms");
   return std::nullopt;
 }
 

@@ -56,35 +56,35 @@ void SenderCore::lose(SessionId id, Error error, Instant now, Effects& out) {
   error.peer = session.address;
   out.push_back(effect::Note{"decode rank " + session.address + " is lost: " + error.text});
   out.push_back(effect::CloseSession{id, error});
-  out.push_back(effect::CloseMoverSession{id});
   for (const std::uint64_t serial : session.early) take_early(serial);
-  std::vector<HandleId> handles;
+  std::vector<TransferKey> keys;
   for (auto it = transfers_.lower_bound({id, TransferId{0}}); it != transfers_.end() && it->first.first == id; ++it) {
-    handles.push_back(it->second);
+    keys.push_back(it->first);
   }
-  for (const HandleId handle : handles) {
-    Room* room = find(handle);
+  for (const TransferKey& key : keys) {
+    Room* room = find_transfer(key.first, key.second);
     if (room == nullptr) continue;
-    const bool read_on =
-        std::ranges::any_of(room->destinations, [&](const Destination& d) { return d.session == id && d.offered; });
-    if (read_on) readers_[session.peer.incarnation].push_back(handle);
+    const Destination* destination = find_destination(*room, key.first, key.second);
+    KVF_ASSERT(destination != nullptr);
+    if (destination->offered) readers_[session.peer.incarnation].push_back(key);
     if (room->concluded()) continue;
     fail(*room, lost_session_error(error, room->id), now, out);
   }
+  out.push_back(effect::CloseMoverSession{id});  // after the rooms: the mover still answers for their windows
 }
 
 void SenderCore::release_readers(const Incarnation& incarnation, Instant now, Effects& out) {
   const auto entry = readers_.find(incarnation);
   if (entry == readers_.end()) return;
-  const std::vector<HandleId> handles = std::move(entry->second);
+  const std::vector<TransferKey> keys = std::move(entry->second);
   readers_.erase(entry);
-  for (const HandleId handle : handles) {
-    Room* room = find(handle);
+  for (const TransferKey& key : keys) {
+    Room* room = find_transfer(key.first, key.second);
     if (room == nullptr) continue;
-    for (Destination& destination : room->destinations) {
-      if (!sessions_.contains(destination.session)) destination.offered = false;
-    }
-    settle(handle, now, out);
+    Destination* destination = find_destination(*room, key.first, key.second);
+    KVF_ASSERT(destination != nullptr);
+    destination->offered = false;
+    settle(room->handle, now, out);
   }
 }
 
