@@ -1,12 +1,8 @@
 #include "tools/commands.h"
 
 #include "kvferry/kvferry.h"
-#ifdef KVFERRY_HAS_BENCH
 #include "tools/bench.h"
-#endif
-#ifdef KVFERRY_HAS_REPLAY
 #include "tools/replay.h"
-#endif
 
 namespace kvferry::tools {
 
@@ -28,12 +24,8 @@ void add_commands(CLI::App& app, Context& context) {
   add_demo(app, context);
   add_doctor(app, context);
   add_bootstrap(app, context);
-#ifdef KVFERRY_HAS_REPLAY
   add_replay(app, context);
-#endif
-#ifdef KVFERRY_HAS_BENCH
   add_bench(app, context);
-#endif
 }
 
 }  // namespace kvferry::tools

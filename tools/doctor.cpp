@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "kvferry/kvferry.h"
 #include "tools/commands.h"
@@ -14,8 +15,9 @@ namespace {
 using State = Finding::State;
 constexpr std::chrono::milliseconds server_limit{3000};
 
-// What a prefill rank would really announce: one is made and asked.
-void announce(const Settings& settings, Findings& out) {
+// A prefill rank is really made, so that what keeps it from listening is found here. It registers nowhere: a
+// registration would take the place of a real rank.
+void listen(const Settings& settings, Findings& out) {
   constexpr std::size_t item_bytes = 4096;
   std::vector<std::byte> keys(8 * item_bytes);
   std::vector<std::byte> values(keys.size());
@@ -26,23 +28,28 @@ void announce(const Settings& settings, Findings& out) {
   }
   options.settings = settings;
   auto manager = KvManager::create(std::move(options));
-  if (!manager) {
-    out.push_back({.area = "picked",
-                   .name = "announced address",
-                   .state = State::problem,
-                   .found = manager.error().text,
-                   .advice = "name an address of this machine in KVFERRY_HOST"});
-    return;
-  }
-  std::string why = settings.host.empty() ? "found by itself; KVFERRY_HOST names another" : "as KVFERRY_HOST says";
-  std::string address = manager->address();
-  address = address.substr(0, address.rfind(':'));
-  bool loopback = address.starts_with("127.") || address == "[::1]";
   out.push_back({.area = "picked",
-                 .name = "announced address",
-                 .state = loopback ? State::warning : State::good,
-                 .found = address + ": " + (loopback ? "only this machine reaches it" : why),
-                 .advice = loopback ? "for engines on other machines set KVFERRY_HOST to an address they reach" : ""});
+                 .name = "listening",
+                 .state = manager ? State::good : State::problem,
+                 .found = manager ? "a prefill rank could listen on " + manager->address() : manager.error().text,
+                 .advice = manager ? "" : "name an address of this machine in KVFERRY_HOST"});
+}
+
+Finding announced(const Settings& settings, const std::optional<Address>& server) {
+  Finding pick{.area = "picked", .name = "announced address", .state = State::good, .found = "", .advice = ""};
+  if (!settings.host.empty()) {
+    pick.found = settings.host + ", as KVFERRY_HOST says";
+  } else if (!server) {
+    pick.state = State::info;
+    pick.found = "the one that routes to the bootstrap server; --bootstrap HOST:PORT shows which";
+  } else if (auto source = route_source(*server)) {
+    pick.found = *source + ": it routes to " + server->text();
+  } else {
+    pick.state = State::problem;
+    pick.found = source.error().text;
+    pick.advice = "check the name and the routes of this machine, or set KVFERRY_HOST";
+  }
+  return pick;
 }
 
 // The pick between two processes on this machine, in the order in which kvferry tries.
@@ -113,6 +120,15 @@ void verdict(const Findings& findings, Report& report) {
 }
 
 int run(const Context& context, const std::string& server) {
+  std::optional<Address> address;
+  if (!server.empty()) {
+    auto parsed = Address::parse(server);
+    if (!parsed) {
+      cannot_run(context, "--bootstrap: " + parsed.error().text);
+      return exit_usage;
+    }
+    address = *parsed;
+  }
   Report report("What this machine offers to kvferry");
   Findings findings;
   Ways ways = probe_transports("/", findings);  // forks, so it goes first
@@ -129,17 +145,11 @@ int run(const Context& context, const std::string& server) {
   probe_addresses(in_force, findings);
   probe_devices("/", findings);
   probe_limits("/", findings);
-  announce(in_force, findings);
+  listen(in_force, findings);
+  findings.push_back(announced(in_force, address));
   findings.push_back(same_host_pick(in_force, ways));
   findings.push_back(remote_pick(in_force, ways));
-  if (!server.empty()) {
-    auto address = Address::parse(server);
-    if (!address) {
-      cannot_run(context, "--bootstrap: " + address.error().text);
-      return exit_usage;
-    }
-    probe_bootstrap(*address, server_limit, findings);
-  }
+  if (address) probe_bootstrap(*address, server_limit, findings);
   for (const SettingInForce& setting : settings_in_force(in_force)) {
     report.row({{"setting", setting.name}, {"value", setting.value}, {"from", setting.source}});
   }

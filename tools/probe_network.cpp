@@ -4,12 +4,15 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 
+#include "os/fd.h"
 #include "tools/http_get.h"
 #include "tools/probes.h"
 #include "tools/read_file.h"
@@ -95,6 +98,28 @@ void probe_devices(const std::string& root, Findings& out) {
   if (out.size() == before) {
     out.push_back({.area = "device", .name = "RDMA", .found = "none; pairs on two hosts use tcp", .advice = ""});
   }
+}
+
+Result<std::string> route_source(const Address& server) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  int failure = ::getaddrinfo(server.host.c_str(), std::to_string(server.port).c_str(), &hints, &found);
+  if (failure != 0) return Error{.code = Code::unreachable, .text = server.host + ": " + ::gai_strerror(failure)};
+  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  int number = 0;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    os::Fd socket(::socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage source{};
+    socklen_t length = sizeof source;
+    auto* address = reinterpret_cast<sockaddr*>(&source);
+    if (socket && ::connect(socket.get(), entry->ai_addr, entry->ai_addrlen) == 0 &&
+        ::getsockname(socket.get(), address, &length) == 0) {
+      return literal(*address);
+    }
+    number = errno;
+  }
+  return Error{.code = Code::unreachable, .text = fmt::format("no route to {}: {}", server.text(), ::strerror(number))};
 }
 
 void probe_bootstrap(const Address& server, std::chrono::milliseconds limit, Findings& out) {

@@ -34,6 +34,8 @@ struct SettingInForce {
 std::vector<SettingInForce> settings_in_force(const Settings& settings);
 // Every KVFERRY_ variable that is set but no setting's name: most likely misspelt.
 void probe_variables(Findings& out);
+// The address of ours that packets to the server would carry; none is sent. `unreachable` in words.
+Result<std::string> route_source(const Address& server);
 // Asks the server for its health and its instance's sizes.
 void probe_bootstrap(const Address& server, std::chrono::milliseconds limit, Findings& out);
 

@@ -131,6 +131,11 @@ TEST(probes, loopback_is_listed_and_a_host_that_is_not_ours_is_a_problem) {
   EXPECT_EQ(find(findings, "KVFERRY_HOST")->state, Finding::State::problem);
 }
 
+TEST(probes, loopback_routes_to_loopback_and_an_unknown_name_is_an_error) {
+  EXPECT_EQ(tools::route_source({.host = "127.0.0.1", .port = 80}).value(), "127.0.0.1");
+  EXPECT_EQ(tools::route_source({.host = "no-such-host.invalid", .port = 80}).error().code, Code::unreachable);
+}
+
 TEST(probes, a_misspelt_variable_is_found) {
   ::setenv("KVFERRY_PING_INTERVALL", "1", 1);
   Findings findings;
