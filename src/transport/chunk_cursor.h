@@ -1,5 +1,5 @@
-// Cuts a chunk into the parts that move at a time, always in one order: kv, then aux, then each state list, and region by
-// region within a component. Senders frame by it, receivers expect it.
+// Cuts a chunk into the parts that move at a time, always in one order: kv, then aux, then each state list, and region
+// by region within a component. Senders frame by it, receivers expect it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Deficit round robin: whoever has something to do gets a quantum of bytes a turn, and pays back what it took beyond it.
+// Deficit round robin: whoever has something to do gets a quantum of bytes a turn, and pays back what it took beyond
+// it.
 #pragma once
 
 #include <algorithm>

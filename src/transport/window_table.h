@@ -1,5 +1,6 @@
-// The windows of one session as its data thread holds them: what may be written, and what of it has come. A pure machine:
-// no sockets, no copies. A window is open, then closing while a copy into it is under way, then closed and forgotten.
+// The windows of one session as its data thread holds them: what may be written, and what of it has come. A pure
+// machine: no sockets, no copies. A window is open, then closing while a copy into it is under way, then closed and
+// forgotten.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,8 @@ protocol::SameHost own_same_host();
 // The result is the pidfd, owned by the caller.
 Result<int> verify_process(const protocol::SameHost& peer);
 
-// Verifies the peer and maps its shared regions. Where process_vm_readv is forbidden but every region is shared, that is
-// enough (the process is then proven by the peer credentials of its memory socket). `unsupported` with the reason
+// Verifies the peer and maps its shared regions. Where process_vm_readv is forbidden but every region is shared, that
+// is enough (the process is then proven by the peer credentials of its memory socket). `unsupported` with the reason
 // otherwise. May take milliseconds; never waits longer than `timeout_ms` for the peer's memory socket.
 Result<std::unique_ptr<PeerMemory>> open_peer_memory(const protocol::SameHost& peer, const std::string& memory_socket,
                                                      const std::vector<protocol::RemoteRegion>& regions,
@@ -56,8 +56,8 @@ std::vector<protocol::RemoteRegion> describe_regions(const Memory& memory);
 
 class SameHostMover : public Mover {
  public:
-  // `memory` and `sink` outlive the mover. At least two data threads; a session occupies all but one of them at most, one
-  // call copies at most 1 MiB, sessions are served fairly by bytes. Threads start with the first session.
+  // `memory` and `sink` outlive the mover. At least two data threads; a session occupies all but one of them at most,
+  // one call copies at most 1 MiB, sessions are served fairly by bytes. Threads start with the first session.
   static std::unique_ptr<SameHostMover> create(const Memory& memory, std::uint32_t data_threads, MoverSink& sink);
   // Receiver side. After each chunk the mover checks that the peer's pidfd is not readable before it reports Placed.
   virtual void open_session(SessionId session, std::unique_ptr<PeerMemory> peer) = 0;

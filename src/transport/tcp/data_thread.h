@@ -75,6 +75,7 @@ class DataThread {
   void take_commands();
   void fetch_opened(SessionId id);
   void serve(Session& session, std::int64_t budget_bytes);
+  void close_stream(Session& session);
   void lose(Session& session, Error error);
   void queue(Session& session, std::int64_t left_bytes = 0);
   Session* find(SessionId session);

@@ -28,8 +28,8 @@ class SendFrames {
   SendFrames& operator=(const SendFrames&) = delete;
 
   void add(ChunkOrder order);
-  // No page of the transfer is read after this. A frame that is half written goes on from zeros, so that the stream stays
-  // in step; its end never follows.
+  // No page of the transfer is read after this. A frame that is half written goes on from zeros, so that the stream
+  // stays in step; its end never follows.
   void stop(TransferId transfer);
   // Drops everything; nothing is read any more.
   void clear();

@@ -1,5 +1,6 @@
-// Moves chunks over long-lived TCP streams: the sender pushes, the receiver places every frame straight into the granted
-// pages. One stream a session, served by one of the data threads; sockets never block, so no session holds up another.
+// Moves chunks over long-lived TCP streams: the sender pushes, the receiver places every frame straight into the
+// granted pages. One stream a session, served by one of the data threads; sockets never block, so no session holds up
+// another.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,124 @@
+#include "transport/samehost/peer_memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "base/try.h"
+#include "os/log.h"
+
+namespace kvferry::transport {
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data(std::exchange(other.data, nullptr)), bytes(std::exchange(other.bytes, 0)) {}
+
+Mapping::~Mapping() {
+  if (data != nullptr) ::munmap(data, bytes);
+}
+
+bool ReadablePeer::gone() const { return process_gone(pid_fd_.get()); }
+
+const std::vector<PeerRegion>& ReadablePeer::regions(std::uint32_t component) const {
+  static const std::vector<PeerRegion> none;
+  return component < components_.size() ? components_[component] : none;
+}
+
+std::string ReadablePeer::method() const {
+  bool mapped = false;
+  bool read = false;
+  for (const auto& component : components_) {
+    for (const PeerRegion& region : component) (region.mapped ? mapped : read) = true;
+  }
+  if (mapped && read) return "shared memory and process_vm_readv";
+  return mapped ? "shared memory" : "process_vm_readv";
+}
+
+// Builds a ReadablePeer from what the peer says of itself, believing none of it unseen.
+class PeerOpener {
+ public:
+  static Result<std::unique_ptr<PeerMemory>> open(const protocol::SameHost& peer, const std::string& memory_socket,
+                                                  const std::vector<protocol::RemoteRegion>& regions,
+                                                  const Bits128& secret, int timeout_ms) {
+    const bool any_shared = std::any_of(regions.begin(), regions.end(), [](auto& r) { return r.shared >= 0; });
+    const bool all_shared = std::all_of(regions.begin(), regions.end(), [](auto& r) { return r.shared >= 0; });
+    auto verified = verify_process(peer);
+    if (!verified && (!all_shared || !any_shared || memory_socket.empty())) return std::move(verified.error());
+    os::Fd pid_fd(verified ? *verified : open_pid(peer.pid));
+    if (!pid_fd) return std::move(verified.error());
+    auto made = std::make_unique<ReadablePeer>(static_cast<pid_t>(peer.pid), std::move(pid_fd));
+    if (any_shared && !memory_socket.empty()) {
+      auto mappings = fetch_mappings(made->pid_, memory_socket, secret, timeout_ms);
+      if (mappings) {
+        made->mappings_ = std::move(*mappings);
+      } else if (!verified) {
+        return Error{Code::unsupported, verified.error().text + "; and its shared memory: " + mappings.error().text};
+      } else {
+        os::log().warn("shared memory of process {} is read by process_vm_readv: {}", peer.pid, mappings.error().text);
+      }
+    }
+    KVF_TRY(bytes, place(*made, regions, verified.has_value()));
+    if (made->gone()) {
+      return Error{Code::unsupported, fmt::format("process {} exited while its memory was opened", peer.pid)};
+    }
+    static_cast<void>(bytes);
+    return std::unique_ptr<PeerMemory>(std::move(made));
+  }
+
+ private:
+  // Without process_vm_readv the memory socket proves the process: the kernel names its owner.
+  static int open_pid(std::uint64_t pid) {
+    if (pid == 0 || pid > INT_MAX) return -1;
+    return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+  }
+
+  static Result<std::uint64_t> place(ReadablePeer& peer, const std::vector<protocol::RemoteRegion>& regions,
+                                     bool readable) {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+      const protocol::RemoteRegion& from = regions[i];
+      if (from.item_bytes == 0 || from.length % from.item_bytes != 0 || from.base > UINT64_MAX - from.length ||
+          from.component > regions.size() + 2) {
+        return Error{Code::protocol, fmt::format("region {} of the peer cannot be: component {}, {} bytes at {:#x} in "
+                                                 "items of {}",
+                                                 i, from.component, from.length, from.base, from.item_bytes)};
+      }
+      if (peer.components_.size() <= from.component) peer.components_.resize(from.component + 1);
+      PeerRegion to;
+      to.region.length = from.length;
+      to.region.item_bytes = from.item_bytes;
+      to.region.base = reinterpret_cast<void*>(from.base);
+      if (from.shared >= 0 && !peer.mappings_.empty()) {
+        const auto number = static_cast<std::size_t>(from.shared);
+        if (number >= peer.mappings_.size() || from.shared_offset > peer.mappings_[number].bytes ||
+            from.length > peer.mappings_[number].bytes - from.shared_offset) {
+          return Error{Code::protocol,
+                       fmt::format("region {} of the peer, {} bytes at {} of shared memory {}, does not "
+                                   "lie in the memory it handed over",
+                                   i, from.length, from.shared_offset, from.shared)};
+        }
+        to.region.base = peer.mappings_[number].data + from.shared_offset;
+        to.mapped = true;
+      } else if (!readable) {
+        return Error{Code::unsupported, fmt::format("region {} of the peer is neither shared nor readable", i)};
+      }
+      bytes += from.length;
+      peer.components_[from.component].push_back(to);
+    }
+    return bytes;
+  }
+};
+
+Result<std::unique_ptr<PeerMemory>> open_peer_memory(const protocol::SameHost& peer, const std::string& memory_socket,
+                                                     const std::vector<protocol::RemoteRegion>& regions,
+                                                     const Bits128& secret, int timeout_ms) {
+  return PeerOpener::open(peer, memory_socket, regions, secret, timeout_ms);
+}
+
+}  // namespace kvferry::transport

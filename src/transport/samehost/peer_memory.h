@@ -1,0 +1,59 @@
+// What the same-host mover reads a peer with: the peer's regions, by process_vm_readv or from a mapping of its memfds.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvferry/layout.h"
+#include "os/fd.h"
+#include "transport/samehost/samehost_mover.h"
+
+namespace kvferry::transport {
+
+// A peer's memfd as it is mapped here, read-only. Not movable once mapped; unmapped on destruction.
+struct Mapping {
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping();
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+// A region of the peer. `region.base` is an address in the peer, or in this process where it is mapped.
+struct PeerRegion {
+  Region region;
+  bool mapped = false;
+};
+
+class ReadablePeer final : public PeerMemory {
+ public:
+  ReadablePeer(pid_t pid, os::Fd pid_fd) : pid_(pid), pid_fd_(std::move(pid_fd)) {}
+  int pid_fd() const override { return pid_fd_.get(); }
+  std::string method() const override;
+  pid_t pid() const { return pid_; }
+  // True once the process has exited: nothing read since may be believed.
+  bool gone() const;
+  // The regions of one component; empty where the peer has none.
+  const std::vector<PeerRegion>& regions(std::uint32_t component) const;
+
+ private:
+  friend class PeerOpener;
+  pid_t pid_;
+  os::Fd pid_fd_;
+  std::vector<Mapping> mappings_;
+  std::vector<std::vector<PeerRegion>> components_;
+};
+
+// The memfds of the process behind an abstract socket (memory_client.cpp). `peer` must be the process at the other end.
+Result<std::vector<Mapping>> fetch_mappings(pid_t peer, const std::string& memory_socket, const Bits128& secret,
+                                            int timeout_ms);
+
+// Whether a pidfd says that its process has exited.
+bool process_gone(int pid_fd);
+
+}  // namespace kvferry::transport
