@@ -115,7 +115,8 @@ class KVFERRY_API Sender : public RoomHandle {
 
  private:
   friend class KvManager;
-  using RoomHandle::RoomHandle;
+  Sender(std::shared_ptr<runtime::Manager> manager, std::shared_ptr<runtime::RoomCell> cell)
+      : RoomHandle(std::move(manager), std::move(cell)) {}
 };
 
 // The decode side of one room.
@@ -129,7 +130,8 @@ class KVFERRY_API Receiver : public RoomHandle {
 
  private:
   friend class KvManager;
-  using RoomHandle::RoomHandle;
+  Receiver(std::shared_ptr<runtime::Manager> manager, std::shared_ptr<runtime::RoomCell> cell)
+      : RoomHandle(std::move(manager), std::move(cell)) {}
 };
 
 // A room whose state changed, as KvManager::changed hands it out.

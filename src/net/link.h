@@ -22,8 +22,8 @@ namespace kvferry::net {
 
 class Link;
 
-// Called on the control thread only. A handler may close or release the link from inside any of these calls; it destroys
-// it only outside of them.
+// Called on the control thread only. A handler may close or release the link from inside any of these calls; it
+// destroys it only outside of them.
 class LinkHandler {
  public:
   virtual ~LinkHandler() = default;
@@ -43,6 +43,8 @@ class Link {
   Link(const Link&) = delete;
 
   void start(LinkHandler& handler);
+  // From the next message on; also from inside a callback of the handler before it.
+  void set_handler(LinkHandler& handler);
   LinkId id() const;
   // The peer's address as the kernel sees it, "10.0.0.7:41822".
   const std::string& peer() const;
@@ -71,8 +73,8 @@ class Link {
 std::function<void()> dial(boost::asio::io_context& loop, const Address& address, Settings::Millis timeout,
                            std::function<void(Result<boost::asio::ip::tcp::socket>)> done);
 
-// Listens for links. Takes its address back at once after a restart; `unreachable` where it cannot be bound (port in use
-// named), `unauthorized` for a public address without a token and without allow_public.
+// Listens for links. Takes its address back at once after a restart; `unreachable` where it cannot be bound (port in
+// use named), `unauthorized` for a public address without a token and without allow_public.
 class Listener {
  public:
   using Accept = std::function<void(boost::asio::ip::tcp::socket)>;

@@ -1,0 +1,87 @@
+#include "runtime/inline_windows.h"
+
+#include <cstring>
+#include <string>
+
+namespace kvferry::runtime {
+namespace {
+
+// Payload order: for each list (kv, aux, state), region by region, its items.
+void append_list(const Memory& memory, std::uint32_t component, std::span<const std::int32_t> items,
+                 std::uint32_t region_begin, std::uint32_t region_end, std::vector<layout::Piece>& pieces) {
+  const std::vector<Region>& regions = layout::component_regions(memory, component);
+  for (std::uint32_t r = region_begin; r < region_end; ++r) layout::append_pieces(regions[r], items, pieces);
+}
+
+std::uint32_t region_count(const Memory& memory, std::uint32_t component) {
+  return static_cast<std::uint32_t>(layout::component_regions(memory, component).size());
+}
+
+}  // namespace
+
+void gather_inline(const Memory& memory, const core::ChunkOrder& order, std::vector<layout::Piece>& pieces) {
+  for (const core::ItemList& list : order.lists) {
+    const bool kv = list.component == layout::component_kv;
+    append_list(memory, list.component, list.items, kv ? order.span.region_begin : 0,
+                kv ? order.span.region_end : region_count(memory, list.component), pieces);
+  }
+}
+
+void InlineWindows::open(core::Window window) {
+  const std::pair key{window.session, window.transfer};
+  windows_.insert_or_assign(key, std::move(window));
+}
+
+void InlineWindows::close(SessionId session, TransferId transfer) { windows_.erase({session, transfer}); }
+
+std::optional<core::MoverEvent> InlineWindows::place(SessionId session, const protocol::Inline& message,
+                                                     std::span<const std::byte> payload) {
+  const auto entry = windows_.find({session, message.transfer});
+  if (entry == windows_.end()) return std::nullopt;
+  const core::Window& window = entry->second;
+  const auto placed = scatter(window, message.span, payload);
+  if (!placed) return core::Rejected{session, message.transfer, placed.error()};
+  core::Placed event{session, message.transfer, message.span, false, {}, *placed};
+  for (const core::ItemList& list : window.lists) {
+    if (message.span.last && list.component == layout::component_aux) event.with_aux = true;
+  }
+  return event;
+}
+
+Result<std::uint64_t> InlineWindows::scatter(const core::Window& window, const protocol::ChunkSpan& span,
+                                             std::span<const std::byte> payload) {
+  pieces_.clear();
+  for (const core::ItemList& list : window.lists) {
+    if (list.component != layout::component_kv) {
+      if (span.last)
+        append_list(memory_, list.component, list.items, 0, region_count(memory_, list.component), pieces_);
+      continue;
+    }
+    const std::uint64_t end = window.first_position + list.items.size();
+    if (span.position_begin < window.first_position || span.position_end > end ||
+        span.position_begin > span.position_end || span.region_begin > span.region_end ||
+        span.region_end > region_count(memory_, list.component)) {
+      return Error{Code::out_of_range, "a chunk covers pages [" + std::to_string(span.position_begin) + ", " +
+                                           std::to_string(span.position_end) + "), granted are [" +
+                                           std::to_string(window.first_position) + ", " + std::to_string(end) + ")"};
+    }
+    append_list(memory_, list.component,
+                std::span(list.items)
+                    .subspan(span.position_begin - window.first_position, span.position_end - span.position_begin),
+                span.region_begin, span.region_end, pieces_);
+  }
+  std::uint64_t bytes = 0;
+  for (const layout::Piece& piece : pieces_) bytes += piece.bytes;
+  if (bytes != payload.size()) {
+    return Error{Code::out_of_range, "a chunk came with " + std::to_string(payload.size()) + " bytes, its pages take " +
+                                         std::to_string(bytes)};
+  }
+  const std::byte* from = payload.data();
+  for (const layout::Piece& piece : pieces_) {
+    std::memcpy(piece.data, from, piece.bytes);
+    from += piece.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace kvferry::runtime

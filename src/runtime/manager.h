@@ -1,0 +1,36 @@
+// The shared inside of KvManager and of its room handles.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kvferry/kvferry.h"
+#include "runtime/control.h"
+#include "runtime/exchange.h"
+
+namespace kvferry::runtime {
+
+// How often this process was forked off another: a manager made before does not work in the child.
+unsigned fork_generation();
+
+class Manager {
+ public:
+  static Result<std::shared_ptr<Manager>> create(ManagerOptions options);
+  ~Manager();
+
+  // `closed` in a forked child or after shut_down().
+  Result<void> usable() const;
+  void shut_down();
+
+  const Role role;
+  const Memory memory;
+  const Settings settings;
+  Exchange exchange;
+  std::unique_ptr<Control> control;
+
+ private:
+  Manager(Role the_role, Memory the_memory, Settings the_settings);
+  const unsigned made_in_ = fork_generation();
+};
+
+}  // namespace kvferry::runtime
