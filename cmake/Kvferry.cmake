@@ -22,6 +22,11 @@ if(KVFERRY_SANITIZE)
   add_link_options(-fsanitize=${KVFERRY_SANITIZE})
 endif()
 
+if(KVFERRY_FUZZ)
+  # The code under the fuzzers tells them which branches it takes.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # One call a folder: sources, headers, and the floors it stands on. A folder sees exactly the headers of the floors
 # named in ON (and what they stand on), so an include from above or beside does not compile.
 #   kvf_module(core SOURCES a.cpp HEADERS a.h ON base layout LIBS OpenSSL::Crypto)
