@@ -22,8 +22,8 @@ void fetch_route(boost::asio::io_context& loop, const Address& server, const Set
                  std::uint32_t tp_rank, std::uint32_t pp_rank, std::function<void(Result<Route>)> done);
 
 // Keeps one registration alive: registers with back-off and jitter until it is taken, renews it three times a lease,
-// registers anew when the server has forgotten it, and stops and says so when it was replaced. Removed on destruction, as
-// far as that goes without waiting.
+// registers anew when the server has forgotten it, and stops and says so when it was replaced. Removed on destruction,
+// as far as that goes without waiting.
 class RegistrationKeeper {
  public:
   struct Status {

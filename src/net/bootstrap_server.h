@@ -13,7 +13,7 @@ namespace kvferry::net {
 struct HttpLimits {
   std::size_t body_bytes_max = 64 * 1024;
   std::size_t header_bytes_max = 8 * 1024;
-  std::size_t connections_max = 1'024;                 // one more is answered 503 and closed
+  std::size_t connections_max = 1'024;       // one more is answered 503 and closed
   Settings::Millis request_timeout{10'000};  // for a whole request to arrive; idle keep-alive connections too
 };
 

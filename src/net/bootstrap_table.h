@@ -1,5 +1,5 @@
-// The bootstrap server's state as a value: which prefill rank listens where. No I/O, no clock; the server and tests drive it.
-// Field names and answers are those of docs/reference/http.md.
+// The bootstrap server's state as a value: which prefill rank listens where. No I/O, no clock; the server and tests
+// drive it. Field names and answers are those of docs/reference/http.md.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@ namespace kvferry::net {
 
 // One PUT /route, checked.
 struct Registration {
-  std::string instance;        // empty where the engine gave none: one instance a server then
-  Parallel parallel;           // tp counts one dp group
+  std::string instance;  // empty where the engine gave none: one instance a server then
+  Parallel parallel;     // tp counts one dp group
   Place place;
-  Address address;             // where the rank listens for links
-  Incarnation incarnation;     // zero where the engine gave none
+  Address address;               // where the rank listens for links
+  Incarnation incarnation;       // zero where the engine gave none
   std::optional<Bits128> lease;  // renewal of this lease; none for a first registration
   bool leased = false;           // false: never expires (an engine that registers once)
   Duration ttl{};
@@ -47,10 +47,10 @@ struct InstanceSizes {
 class BootstrapTable {
  public:
   explicit BootstrapTable(std::size_t ranks_max = 16'384) : ranks_max_(ranks_max) {}
-  // `already_exists` for a renewal of a replaced lease and for an older start of the same rank (HTTP 409), `mismatch` for
-  // sizes that differ from live ranks of the same instance, `try_later` at ranks_max, `invalid_argument` for a place
-  // outside of the sizes. A rank of another instance name, or new sizes with no lease of the old alive, replaces what was
-  // there. A renewal that the table does not know of registers anew. `new_lease` is used where no lease is renewed.
+  // `already_exists` for a renewal of a replaced lease (HTTP 409), `mismatch` for sizes that differ from live ranks of
+  // the same instance and for an older start of a live rank, `try_later` at ranks_max, `invalid_argument` for a place
+  // outside of the sizes. A rank of another instance name, or new sizes with no lease of the old alive, replaces what
+  // was there. A renewal that the table does not know of registers anew. `new_lease` is used where no lease is renewed.
   Result<RegistrationAnswer> put(const Registration& registration, const Bits128& new_lease, Instant now);
   // Removes a registration (orderly shutdown); unknown or replaced leases change nothing.
   void remove(const Bits128& lease);

@@ -19,7 +19,8 @@ Result<boost::asio::ip::tcp::acceptor> open_acceptor(boost::asio::io_context& lo
 // A socket of the endpoint's family, not connected yet.
 Result<boost::asio::ip::tcp::socket> open_socket(boost::asio::io_context& loop,
                                                  const boost::asio::ip::tcp::endpoint& endpoint);
-// Small messages leave at once; a peer whose host has vanished is noticed even where nobody pings.
+// Small messages leave at once; a peer whose host has vanished is noticed even where nobody pings; no child inherits
+// it.
 void tune(int fd);
 
 // An IPv4 address that came in over an IPv6 socket is shown as what it is.

@@ -1,0 +1,134 @@
+#include "net/http_routes.h"
+
+#include "net/auth.h"
+#include "net/registration_json.h"
+#include "os/log.h"
+
+namespace kvferry::net {
+namespace {
+
+unsigned status_of(Code code) {
+  switch (code) {
+    case Code::invalid_argument:
+    case Code::out_of_range:
+      return 400;
+    case Code::unauthorized:
+      return 401;
+    case Code::unreachable:
+      return 404;
+    case Code::already_exists:
+    case Code::mismatch:
+      return 409;
+    case Code::try_later:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+HttpAnswer text_answer(std::string text) { return {.status = 200, .body = std::move(text), .json = false}; }
+HttpAnswer json_answer(std::string text) { return {.status = 200, .body = std::move(text)}; }
+
+HttpAnswer wrong_method(const std::string& method, const std::string& allowed) {
+  HttpAnswer answer =
+      answer_of({Code::invalid_argument, "method " + method + " is not allowed here; allowed: " + allowed});
+  answer.status = 405;
+  answer.headers.emplace_back("Allow", allowed);
+  return answer;
+}
+
+}  // namespace
+
+HttpAnswer answer_of(const Error& error) { return {.status = status_of(error.code), .body = write_error(error)}; }
+
+HttpAnswer HttpRoutes::answer(const HttpRequest& request, Instant now) {
+  const std::string_view target = request.target;
+  const auto mark = target.find('?');
+  const std::string_view path = target.substr(0, mark);
+  const std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
+  HttpAnswer answer;
+  if (path == "/health") {
+    answer = request.method == "GET" ? text_answer("OK") : wrong_method(request.method, "GET");
+  } else if (path == "/route") {
+    answer = route(request, query, now);
+  } else {
+    answer = answer_of({Code::unreachable, "there is nothing at this path; the paths are /route and /health"});
+  }
+  if (!table_.instance().empty()) answer.headers.emplace_back(header_instance, table_.instance());
+  return answer;
+}
+
+HttpAnswer HttpRoutes::route(const HttpRequest& request, std::string_view query, Instant now) {
+  if (request.method == "GET") return get(query, now);
+  const bool is_put = request.method == "PUT";
+  if (!is_put && request.method != "DELETE") return wrong_method(request.method, "GET, PUT, DELETE");
+  if (token_.empty()) return is_put ? put(request, now) : remove(query);
+
+  if (!parse_hex(request.nonce)) {
+    return answer_of({Code::unauthorized, "this server asks for the shared token: set KVFERRY_TOKEN, or send " +
+                                              std::string(header_nonce) +
+                                              " with 32 hexadecimal digits and answer the challenge"});
+  }
+  if (request.challenge.empty()) return challenge(request, "prove the shared token against this challenge", now);
+  if (!challenges_.take(request.challenge, request.nonce, now)) {
+    return challenge(request, "the challenge is unknown, used or too old; here is a new one", now);
+  }
+  const std::string expected =
+      prove_request(token_, request.method, request.target, request.body, request.nonce, request.challenge);
+  if (!proof_matches(expected, request.proof)) {
+    return answer_of({Code::unauthorized, "the proof is wrong: KVFERRY_TOKEN differs from the server's"});
+  }
+  HttpAnswer answer = is_put ? put(request, now) : remove(query);
+  answer.headers.emplace_back(header_proof,
+                              prove_answer(token_, answer.status, answer.body, request.nonce, request.challenge));
+  return answer;
+}
+
+HttpAnswer HttpRoutes::challenge(const HttpRequest& request, const std::string& why, Instant now) {
+  const Bits128 nonce = random_bits();
+  challenges_.add(nonce, request.nonce, now);
+  HttpAnswer answer = answer_of({Code::unauthorized, why});
+  answer.headers.emplace_back(header_challenge, to_hex(nonce));
+  answer.headers.emplace_back("WWW-Authenticate", "Kvferry-HMAC-SHA256");
+  return answer;
+}
+
+HttpAnswer HttpRoutes::put(const HttpRequest& request, Instant now) {
+  const auto registration = parse_registration(request.body);
+  if (!registration) {
+    os::log().warn("refused a registration: {}", registration.error().text);
+    return answer_of(registration.error());
+  }
+  const auto taken = table_.put(*registration, random_bits(), now);
+  if (!taken) {
+    os::log().warn("refused the registration of {}: {}", registration->address.text(), taken.error().text);
+    return answer_of(taken.error());
+  }
+  if (!registration->lease || *registration->lease != taken->lease) {
+    os::log().info("registered prefill rank dp {} tp {} pp {} of instance \"{}\" at {}, generation {}",
+                   registration->place.dp, registration->place.tp, registration->place.pp, registration->instance,
+                   registration->address.text(), taken->generation);
+  }
+  // An engine that knows no leases expects these two letters.
+  return registration->leased ? json_answer(write_registration_answer(*taken)) : text_answer("OK");
+}
+
+HttpAnswer HttpRoutes::get(std::string_view query, Instant now) {
+  const auto asked = parse_route_query(query);
+  if (!asked) return answer_of(asked.error());
+  if (!asked->place) {
+    const auto sizes = table_.sizes(now);
+    return sizes ? json_answer(write_sizes(*sizes)) : answer_of(sizes.error());
+  }
+  const auto route = table_.route(asked->place->dp, asked->place->tp, asked->place->pp, now);
+  return route ? json_answer(write_route(*route)) : answer_of(route.error());
+}
+
+HttpAnswer HttpRoutes::remove(std::string_view query) {
+  const auto lease = parse_lease_query(query);
+  if (!lease) return answer_of(lease.error());
+  table_.remove(*lease);
+  return text_answer("OK");
+}
+
+}  // namespace kvferry::net
