@@ -24,6 +24,9 @@ target_include_directories(kvferry_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(kvferry_shared PRIVATE
   protobuf::libprotobuf-lite Boost::json OpenSSL::SSL OpenSSL::Crypto spdlog::spdlog Threads::Threads)
+set_target_properties(kvf_wire PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+target_link_options(kvferry_shared PRIVATE -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/kvferry.map)
+set_property(TARGET kvferry_shared APPEND PROPERTY LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/kvferry.map)
 if(NOT KVFERRY_SANITIZE)
   # A symbol that no folder defines is found here, and not by the first user who links.
   target_link_options(kvferry_shared PRIVATE -Wl,--no-undefined)

@@ -183,7 +183,10 @@ def check_listed(root):
         folder = path.parent
         while not (folder / "CMakeLists.txt").exists() and folder != root:
             folder = folder.parent
-        names = set(re.findall(r"[\w./-]+\.cpp", re.sub(r"#[^\n]*", "", (folder / "CMakeLists.txt").read_text())))
+        lists = re.sub(r"#[^\n]*", "", (folder / "CMakeLists.txt").read_text())
+        names = set(re.findall(r"[\w./-]+\.cpp", lists))
+        if "${target}.cpp" in lists:  # one executable a name, in a loop
+            names.update(f"{word}.cpp" for word in re.findall(r"[\w-]+", lists))
         if path.relative_to(folder).as_posix() not in names:
             yield f"{name(root, path)}:1: not named in {name(root, folder / 'CMakeLists.txt')}, so it is never built"
 

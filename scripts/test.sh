@@ -76,11 +76,13 @@ part_fuzz() {
     echo "fuzz: $sources fuzzers in tests/fuzz, but ${#targets[@]} were built" >&2
     return 1
   fi
+  local name
   for target in "${targets[@]}"; do
-    echo "fuzz: $(basename "$target"), $fuzz_seconds s"
-    mkdir -p "build/fuzz/corpus/$(basename "$target")"
+    name=$(basename "$target")
+    echo "fuzz: $name, $fuzz_seconds s"
+    mkdir -p "build/fuzz/found/$name"
     "$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
-      -artifact_prefix="build/fuzz/" "build/fuzz/corpus/$(basename "$target")"
+      -artifact_prefix="build/fuzz/" "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
   done
 }
 
