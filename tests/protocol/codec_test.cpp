@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <array>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/assert.h"
+#include "base/codes.h"
 #include "draw_messages.h"
 
 namespace kvferry::protocol {
