@@ -7,6 +7,7 @@
 
 #include "protocol/codec.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name is libFuzzer's.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kvferry::protocol;
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);

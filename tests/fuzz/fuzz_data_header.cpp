@@ -7,6 +7,7 @@
 
 #include "protocol/data_frame.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name is libFuzzer's.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kvferry::protocol;
   std::array<std::byte, data_header_bytes> bytes{};
