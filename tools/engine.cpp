@@ -4,6 +4,6 @@
 
 namespace kvferry::tools {
 
-int run_engine(int argc, char** argv) { return engine_main(argc, argv); }
+int run_engine(int argc, char** argv) { return engine::engine_main(argc, argv); }
 
 }  // namespace kvferry::tools
