@@ -102,6 +102,7 @@ class CopySource {
 }  // namespace
 
 int run_copy_source(const bench::Channel& channel, std::size_t bytes, bool shared) {
+  quiet_at_the_end();
   auto source = CopySource::make(bytes, shared);
   return serve(channel, [&](const BenchCommand& command) -> Result<BenchAnswer> {
     if (!source) return source.error();

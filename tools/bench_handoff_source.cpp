@@ -89,6 +89,7 @@ class HandoffSource {
 }  // namespace
 
 int run_handoff_source(const bench::Channel& channel) {
+  quiet_at_the_end();
   HandoffSource source;
   return serve(channel, [&](const BenchCommand& command) { return source.handle(command); });
 }

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 #include "base/try.h"
@@ -38,6 +39,9 @@ int serve(const bench::Channel& channel, const std::function<Result<BenchAnswer>
     if (!channel.send(answer)) return 0;
   }
 }
+
+// What the user has set stays.
+void quiet_at_the_end() { ::setenv("KVFERRY_LOG", "error", 0); }
 
 Result<void> tell(const bench::Child& child, const BenchCommand& command) { return child.channel().send(command); }
 
