@@ -11,8 +11,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::uint64_t size_max = 65'536;  // of one parallel dimension
-constexpr std::uint64_t lease_ttl_ms_max = 86'400'000;
+constexpr std::uint64_t size_max = 65'536;               // of one parallel dimension
+constexpr std::uint64_t lease_ttl_ms_max = 604'800'000;  // a week, as long as settings go
 constexpr std::size_t instance_bytes_max = 128;
 constexpr std::size_t host_bytes_max = 253;
 

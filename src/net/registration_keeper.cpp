@@ -71,10 +71,8 @@ struct RegistrationKeeper::Impl : std::enable_shared_from_this<Impl> {
                       next.last_error == status.last_error;
     status = std::move(next);
     if (same) return;
-    if (!status.registered && !replaced_already()) os::log().warn("not registered: {}", status.last_error);
     on_change(Status(status));
   }
-  bool replaced_already() const { return stopped; }
 
   void wait(Duration duration) {
     timer.expires_after(duration);

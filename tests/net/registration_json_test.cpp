@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{"incarnation_no_hex", with("incarnation", "\"" + std::string(32, 'g') + "\""), "incarnation"},
         BadBody{"incarnation_signed", with("incarnation", "\"-" + std::string(31, '1') + "\""), "incarnation"},
         BadBody{"ttl_zero", with("lease_ttl_ms", "0"), "lease_ttl_ms"},
-        BadBody{"ttl_days", with("lease_ttl_ms", "86400001"), "lease_ttl_ms"},
+        BadBody{"ttl_days", with("lease_ttl_ms", "604800001"), "lease_ttl_ms"},
         BadBody{"lease_alone", with("lease", "\"" + std::string(32, '1') + "\""), "lease_ttl_ms"},
         BadBody{"lease_bad", with("lease_ttl_ms", "1000,\"lease\":7"), "lease"}),
     [](const auto& test) { return test.param.name; });
