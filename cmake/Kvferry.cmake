@@ -21,7 +21,9 @@ if(KVFERRY_SANITIZE)
   add_compile_options(-fsanitize=${KVFERRY_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KVFERRY_SANITIZE})
   # The thread sanitizer does not know fences and GCC warns of each; Asio's own locks order what they would.
-  add_compile_definitions($<$<STREQUAL:${KVFERRY_SANITIZE},thread>:BOOST_ASIO_DISABLE_FENCED_BLOCK>)
+  if(KVFERRY_SANITIZE MATCHES "thread")
+    add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
+  endif()
 endif()
 
 if(KVFERRY_FUZZ)
