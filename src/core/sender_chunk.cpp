@@ -161,6 +161,7 @@ void SenderCore::on_closed(SessionId session, const protocol::Closed& m, Instant
 }
 
 void SenderCore::handle(MoverEvent& e, Instant now, Effects& out) {
+  // Bytes count when their chunk has left: Progress says how far it is, Pushed says them all.
   const auto moved = [&](SessionId session, TransferId transfer, std::uint64_t bytes, std::uint32_t finished,
                          bool all) {
     Room* room = find_transfer(session, transfer);
@@ -176,7 +177,9 @@ void SenderCore::handle(MoverEvent& e, Instant now, Effects& out) {
     settle(room->handle, now, out);
   };
   std::visit(match{
-                 [&](const Progress& p) { moved(p.session, p.transfer, p.bytes, 0, false); },
+                 [&](const Progress& p) {
+                   if (Room* room = find_transfer(p.session, p.transfer)) note_progress(*room, now);
+                 },
                  [&](const Pushed& p) { moved(p.session, p.transfer, p.bytes, 1, false); },
                  [&](const Stopped& s) { moved(s.session, s.transfer, 0, 0, true); },
                  [&](const SessionLost& s) {

@@ -43,7 +43,15 @@ void SenderCore::handle(event::SessionDown& e, Instant now, Effects& out) {
   if (sessions_.contains(e.session)) lose(e.session, std::move(e.error), now, out);
 }
 
-void SenderCore::handle(event::PeerExited& e, Instant now, Effects& out) { release_readers(e.incarnation, now, out); }
+// The kernel may say so before the link has ended: then this is how its sessions are lost.
+void SenderCore::handle(event::PeerExited& e, Instant now, Effects& out) {
+  std::vector<SessionId> sessions;
+  for (const auto& [id, session] : sessions_) {
+    if (session.peer.incarnation == e.incarnation) sessions.push_back(id);
+  }
+  for (const SessionId id : sessions) lose(id, Error{Code::peer_lost, "the process has exited"}, now, out);
+  release_readers(e.incarnation, now, out);
+}
 
 // Ends a session: exactly the rooms that need it fail, its early grants go, its channels close.
 void SenderCore::lose(SessionId id, Error error, Instant now, Effects& out) {

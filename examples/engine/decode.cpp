@@ -1,0 +1,171 @@
+// The decode role: receives the cache of a prompt into pages of its own and goes on from there, all requests in one
+// batch.
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <utility>
+
+#include "engine/engine.h"
+#include "engine/prefix_cache.h"
+
+namespace kvferry::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Answer {
+  Request request;
+  Receiver receiver;
+  std::vector<std::int32_t> pages{};  // prefix from the cache, then our own; room for prompt and answer
+  std::uint64_t prefix_pages = 0;
+  std::int32_t aux = -1;
+  bool init = false;
+  Clock::time_point granted{};
+  double handoff_us = 0;
+  std::vector<std::int32_t> tokens{};
+  std::vector<float> logits{};
+  bool told = false;  // that it ended
+};
+
+class Decode final : public Worker {
+ public:
+  Decode(Parts& parts, KvManager manager)
+      : parts_(parts), prefixes_(parts.pages, parts.options.model.page_tokens), manager_(std::move(manager)) {}
+
+  void take(Request request) override {
+    if (auto fault = request_fault(parts_.options.model, request)) return say(failed_line(request.id, *fault));
+    auto receiver = manager_.open_receiver(request.bootstrap, request.room);
+    if (!receiver) return say(failed_line(request.id, receiver.error()));
+    answers_.push_back(Answer{std::move(request), std::move(*receiver)});
+  }
+
+  void abort(std::uint64_t id) override {
+    for (Answer& answer : answers_) {
+      if (answer.request.id == id) answer.receiver.abort();
+    }
+  }
+
+  void on_rooms_changed() override {
+    manager_.changed();
+    for (auto answer = answers_.begin(); answer != answers_.end();) {
+      if (!answer->told) advance(*answer);
+      // Pages of a room that failed may still be written until they are released.
+      const bool over = answer->told && answer->receiver.pages_released();
+      if (over) give_back(*answer);
+      answer = over ? answers_.erase(answer) : std::next(answer);
+    }
+    // Memory may have become free: who waits for it tries again.
+    for (Answer& answer : answers_) {
+      if (!answer.told && !answer.init) advance(answer);
+    }
+  }
+
+  // One token of every answer that is under way, in one batch.
+  bool step() override {
+    std::vector<Row> rows;
+    std::vector<Answer*> batch;
+    for (Answer& answer : answers_) {
+      if (answer.tokens.empty() || answer.told) continue;
+      const auto position = static_cast<std::uint32_t>(answer.request.prompt.size() + answer.tokens.size() - 1);
+      rows.push_back({answer.tokens.back(), position, answer.pages, answer.logits});
+      batch.push_back(&answer);
+    }
+    if (batch.empty()) return false;
+    parts_.model.forward(rows, parts_.cache, parts_.work);
+    for (Answer* answer : batch) {
+      answer->tokens.push_back(argmax(answer->logits));
+      if (answer->tokens.size() >= answer->request.max_tokens) finish(*answer);
+    }
+    std::erase_if(answers_, [this](Answer& answer) {
+      const bool over = answer.told && answer.receiver.pages_released();
+      if (over) give_back(answer);
+      return over;
+    });
+    for (Answer& answer : answers_) {
+      if (!answer.told && !answer.init) advance(answer);
+    }
+    return true;
+  }
+
+  int event_fd() const override { return manager_.event_fd(); }
+
+ private:
+  void advance(Answer& answer) {
+    const Poll state = answer.receiver.poll();
+    if (state == Poll::failed) {
+      answer.told = true;
+      return say(failed_line(answer.request.id, answer.receiver.error().value_or(Error{})));
+    }
+    if (state == Poll::waiting_for_input && !answer.init && allocate(answer)) {
+      const std::uint64_t total = parts_.options.model.pages_for(answer.request.prompt.size());
+      answer.granted = Clock::now();
+      const auto init =
+          answer.receiver.init({std::span(answer.pages).subspan(answer.prefix_pages, total - answer.prefix_pages),
+                                answer.aux, answer.prefix_pages});
+      answer.init = true;
+      if (!init) answer.receiver.abort(init.error().text);
+    }
+    if (state == Poll::success && answer.tokens.empty()) start(answer);
+  }
+
+  bool allocate(Answer& answer) {
+    if (parts_.aux.free_pages() == 0) return false;
+    const auto& prompt = answer.request.prompt;
+    const std::size_t wanted = parts_.options.model.pages_for(prompt.size() + answer.request.max_tokens);
+    answer.pages = prefixes_.acquire(prompt);
+    prefixes_.make_room(wanted - answer.pages.size());
+    auto own = parts_.pages.allocate(wanted - answer.pages.size());
+    if (!own) {
+      parts_.pages.release(answer.pages);
+      answer.pages.clear();
+      return false;
+    }
+    answer.prefix_pages = answer.pages.size();
+    answer.pages.insert(answer.pages.end(), own->begin(), own->end());
+    answer.aux = parts_.aux.allocate(1)->front();
+    return true;
+  }
+
+  // Everything is here: the first token came with the cache.
+  void start(Answer& answer) {
+    answer.handoff_us = std::chrono::duration<double, std::micro>(Clock::now() - answer.granted).count();
+    const AuxRecord& aux = parts_.cache.aux(answer.aux);
+    if (aux.request_id != answer.request.id || aux.prompt_tokens != answer.request.prompt.size()) {
+      answer.told = true;
+      return say(failed_line(answer.request.id,
+                             Error{Code::internal, "the aux record is of another request", answer.request.room}));
+    }
+    answer.tokens.push_back(aux.first_token);
+    answer.logits.resize(parts_.options.model.vocab);
+    prefixes_.insert(answer.request.prompt, answer.pages);
+    if (answer.tokens.size() >= answer.request.max_tokens) finish(answer);
+  }
+
+  void finish(Answer& answer) {
+    answer.told = true;
+    const auto transports = manager_.stats().transports;
+    say(done_line({answer.request.id, answer.tokens, answer.receiver.bytes_received(), answer.handoff_us,
+                   transports.empty() ? std::string() : transports.front()}));
+  }
+
+  void give_back(Answer& answer) {
+    if (answer.aux < 0) return;
+    parts_.pages.release(answer.pages);
+    parts_.aux.release({&answer.aux, 1});
+  }
+
+  Parts& parts_;
+  PrefixCache prefixes_;
+  KvManager manager_;
+  std::list<Answer> answers_{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Worker>> make_decode(Parts& parts) {
+  auto manager = parts.make_manager(Role::decode);
+  if (!manager) return manager.error();
+  return std::unique_ptr<Worker>(std::make_unique<Decode>(parts, std::move(*manager)));
+}
+
+}  // namespace kvferry::engine

@@ -1,0 +1,178 @@
+#include "engine/engine.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace kvferry::engine {
+namespace {
+
+constexpr std::uint64_t shuffle_salt = 0x6b76;  // pages are scattered in another order than weights are drawn
+
+}  // namespace
+
+Parts::Parts(const EngineOptions& the_options, std::unique_ptr<PrivateMemory> own, std::optional<SharedMemory> shared,
+             std::span<std::byte> storage)
+    : options(the_options),
+      model(options.model, options.seed),
+      private_memory(std::move(own)),
+      shared_memory(std::move(shared)),
+      cache(options.model.cache_shape(options.pages, options.aux_items), storage),
+      pages(options.pages, options.seed ^ shuffle_salt),
+      aux(options.aux_items) {}
+
+Result<std::unique_ptr<Parts>> Parts::make(const EngineOptions& options) {
+  if (auto fits = options.model.check(); !fits) return fits.error();
+  const std::size_t bytes = options.model.cache_shape(options.pages, options.aux_items).total_bytes();
+  if (!options.shared) {
+    auto own = std::make_unique<PrivateMemory>(bytes);
+    const auto storage = own->bytes();
+    return std::unique_ptr<Parts>(new Parts(options, std::move(own), std::nullopt, storage));
+  }
+  auto shared = SharedMemory::allocate(bytes);
+  if (!shared) return shared.error();
+  const std::span<std::byte> storage(shared->data(), shared->size());
+  return std::unique_ptr<Parts>(new Parts(options, nullptr, std::move(*shared), storage));
+}
+
+void Parts::prefill(std::span<const std::int32_t> prompt, std::uint32_t from, std::uint32_t to,
+                    std::span<const std::int32_t> pages_of, std::span<float> logits) {
+  std::vector<Row> rows;
+  for (std::uint32_t position = from; position < to; ++position) {
+    rows.push_back({prompt[position], position, pages_of, position + 1 == to ? logits : std::span<float>()});
+  }
+  model.forward(rows, cache, work);
+}
+
+Result<KvManager> Parts::make_manager(Role role) {
+  auto settings = Settings::from_environment();
+  if (!settings) return settings.error();
+  if (options.transport) settings->transport = *options.transport;
+  ManagerOptions manager;
+  manager.role = role;
+  manager.memory = cache.regions();
+  manager.format = options.model.format();
+  manager.instance = options.instance;
+  manager.settings = std::move(*settings);
+  if (role == Role::prefill) manager.bootstrap = options.bootstrap;
+  return KvManager::create(std::move(manager));
+}
+
+std::optional<Error> request_fault(const ModelConfig& model, const Request& request) {
+  if (request.prompt.empty()) return Error{Code::invalid_argument, "the prompt is empty", request.room};
+  if (request.prompt.size() + request.max_tokens > model.positions_max) {
+    return Error{Code::invalid_argument,
+                 std::to_string(request.prompt.size()) + " tokens of prompt and " + std::to_string(request.max_tokens) +
+                     " of answer, the model has " + std::to_string(model.positions_max) + " positions",
+                 request.room};
+  }
+  const auto vocab = static_cast<std::int32_t>(model.vocab);
+  if (std::ranges::any_of(request.prompt, [&](std::int32_t token) { return token < 0 || token >= vocab; })) {
+    return Error{Code::invalid_argument, "a token outside of the vocabulary of " + std::to_string(vocab), request.room};
+  }
+  return std::nullopt;
+}
+
+std::vector<std::int32_t> answer_alone(Parts& parts, const std::vector<std::int32_t>& prompt,
+                                       std::uint32_t max_tokens) {
+  const ModelConfig& config = parts.options.model;
+  const auto pages = parts.pages.allocate(config.pages_for(prompt.size() + max_tokens));
+  if (!pages) return {};
+  std::vector<float> logits(config.vocab);
+  const auto length = static_cast<std::uint32_t>(prompt.size());
+  for (std::uint32_t from = 0; from < length; from += parts.options.chunk_tokens) {
+    parts.prefill(prompt, from, std::min(length, from + parts.options.chunk_tokens), *pages, logits);
+  }
+  std::vector<std::int32_t> tokens{argmax(logits)};
+  while (tokens.size() < max_tokens) {
+    const auto position = static_cast<std::uint32_t>(length + tokens.size() - 1);
+    const Row row{tokens.back(), position, *pages, logits};
+    parts.model.forward({&row, 1}, parts.cache, parts.work);
+    tokens.push_back(argmax(logits));
+  }
+  parts.pages.release(*pages);
+  return tokens;
+}
+
+namespace {
+
+// Answers one request after the other: the reference that hand-offs are held against.
+class Alone final : public Worker {
+ public:
+  explicit Alone(Parts& parts) : parts_(parts) {}
+  void take(Request request) override {
+    if (auto fault = request_fault(parts_.options.model, request)) return say(failed_line(request.id, *fault));
+    Done done{request.id, answer_alone(parts_, request.prompt, request.max_tokens)};
+    if (done.tokens.empty()) return say(failed_line(request.id, Error{Code::try_later, "not enough pages"}));
+    say(done_line(done));
+  }
+  void abort(std::uint64_t) override {}
+  void on_rooms_changed() override {}
+  bool step() override { return false; }
+  int event_fd() const override { return -1; }
+
+ private:
+  Parts& parts_;
+};
+
+Result<std::unique_ptr<Worker>> make_worker(Parts& parts) {
+  switch (parts.options.part) {
+    case Part::prefill:
+      return make_prefill(parts);
+    case Part::decode:
+      return make_decode(parts);
+    case Part::both:
+      break;
+  }
+  return make_alone(parts);
+}
+
+// False once the engine shall end.
+bool obey(Worker& worker, const std::string& line) {
+  auto order = parse_order(line);
+  if (!order) {
+    say(failed_line(0, order.error()));
+  } else if (auto* request = std::get_if<Request>(&*order)) {
+    worker.take(std::move(*request));
+  } else if (const auto* abort = std::get_if<AbortRequest>(&*order)) {
+    worker.abort(abort->id);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Worker> make_alone(Parts& parts) { return std::make_unique<Alone>(parts); }
+
+int run_engine(const EngineOptions& options) {
+  auto parts = Parts::make(options);
+  if (!parts) {
+    std::fprintf(stderr, "kvferry-engine: %s\n", parts.error().message().c_str());
+    return 3;
+  }
+  auto worker = make_worker(**parts);
+  if (!worker) {
+    std::fprintf(stderr, "kvferry-engine: %s\n", worker.error().message().c_str());
+    return 3;
+  }
+  say(ready_line(::getpid(), (*worker)->address()));
+  LineReader orders(STDIN_FILENO);
+  bool busy = false;
+  while (true) {
+    pollfd watched[] = {{STDIN_FILENO, POLLIN, 0}, {(*worker)->event_fd(), POLLIN, 0}};
+    ::poll(watched, 2, busy ? 0 : -1);
+    if (watched[0].revents != 0 && !orders.fill()) return 0;
+    while (const auto line = orders.next()) {
+      if (!obey(**worker, *line)) return 0;
+    }
+    if (watched[1].revents != 0) (*worker)->on_rooms_changed();
+    busy = (*worker)->step();
+  }
+}
+
+}  // namespace kvferry::engine

@@ -1,0 +1,80 @@
+// The paged KV cache of one rank: where a token's keys and values lie, and the regions that kvferry moves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "kvferry/layout.h"
+
+namespace kvferry::engine {
+
+// One item of the aux table: what decode must know of a request beside its pages. Travels with the last chunk.
+struct AuxRecord {
+  std::uint64_t request_id = 0;
+  std::uint64_t room = 0;
+  std::uint64_t logits_checksum = 0;  // of the logits that the first token was picked from
+  std::uint32_t prompt_tokens = 0;
+  std::int32_t first_token = 0;
+  std::uint8_t reserved[32] = {};
+};
+static_assert(sizeof(AuxRecord) == 64 && std::is_trivially_copyable_v<AuxRecord>);
+
+struct CacheShape {
+  std::uint32_t layers = 0;
+  std::uint32_t page_tokens = 0;
+  std::uint32_t kv_heads = 0;  // those of this rank
+  std::uint32_t head_dim = 0;
+  std::uint32_t pages = 0;
+  std::uint32_t aux_items = 0;
+
+  std::size_t token_floats() const { return std::size_t{kv_heads} * head_dim; }
+  std::size_t page_floats() const { return page_tokens * token_floats(); }
+  std::size_t page_bytes() const { return page_floats() * sizeof(float); }  // one item of one region
+  std::size_t layer_floats() const { return pages * page_floats(); }
+  // Bytes of one page across all regions, and of the whole cache with its aux table.
+  std::size_t page_bytes_everywhere() const { return page_bytes() * layers * 2; }
+  std::size_t total_bytes() const { return page_bytes_everywhere() * pages + aux_items * sizeof(AuxRecord); }
+};
+
+// Zeroed memory that starts on a page boundary of the machine.
+class PrivateMemory {
+ public:
+  explicit PrivateMemory(std::size_t bytes);
+  std::span<std::byte> bytes() const { return {memory_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t size_;
+};
+
+// A view of memory that somebody else owns: all K layers, then all V layers, then the aux table. Within a page the
+// floats are [token][kv head][head_dim].
+class KvCache {
+ public:
+  // `storage` has at least total_bytes() and outlives the cache.
+  KvCache(const CacheShape& shape, std::span<std::byte> storage);
+
+  const CacheShape& shape() const { return shape_; }
+  float* k(std::uint32_t layer, std::int32_t page) const { return page_at(layer, page); }
+  float* v(std::uint32_t layer, std::int32_t page) const { return page_at(shape_.layers + layer, page); }
+  AuxRecord& aux(std::int32_t index) const { return aux_[index]; }
+  // The regions as kvferry registers them.
+  Memory regions() const;
+
+ private:
+  float* page_at(std::uint32_t region, std::int32_t page) const {
+    return floats_ + region * shape_.layer_floats() + static_cast<std::size_t>(page) * shape_.page_floats();
+  }
+
+  CacheShape shape_;
+  float* floats_;
+  AuxRecord* aux_;
+};
+
+}  // namespace kvferry::engine
