@@ -66,23 +66,25 @@ part_lint() {
   scripts/lint.py build/release
 }
 part_fuzz() {
-  scripts/build.sh fuzz
-  local target targets=()
-  mapfile -t targets < <(find build/fuzz -maxdepth 3 -type f -name 'fuzz_*' -executable | sort)
-  # Every fuzzer of the tree must have been built; a missing one is not passed over.
-  local sources
-  sources=$(find tests/fuzz -name 'fuzz_*.cpp' | wc -l)
-  if ((${#targets[@]} == 0 || ${#targets[@]} < sources)); then
-    echo "fuzz: $sources fuzzers in tests/fuzz, but ${#targets[@]} were built" >&2
+  # One target a source, by the same name: a fuzzer that is not built stops here, it is not passed over.
+  local names name log
+  mapfile -t names < <(find tests/fuzz -name 'fuzz_*.cpp' -exec basename {} .cpp ';' | sort)
+  if ((${#names[@]} == 0)); then
+    echo "fuzz: no fuzzer in tests/fuzz" >&2
     return 1
   fi
-  local name
-  for target in "${targets[@]}"; do
-    name=$(basename "$target")
-    echo "fuzz: $name, $fuzz_seconds s"
+  scripts/build.sh fuzz "${names[@]}"
+  mkdir -p "$logs"
+  for name in "${names[@]}"; do
     mkdir -p "build/fuzz/found/$name"
-    "$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
-      -artifact_prefix="build/fuzz/" "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
+    log=$logs/$name.log
+    if ! "build/fuzz/fuzz/$name" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+      -artifact_prefix="build/fuzz/" "build/fuzz/found/$name" "tests/fuzz/corpus/$name" >"$log" 2>&1; then
+      tail -60 "$log"
+      echo "fuzz: $name found something; the input is named above, the whole log is $log" >&2
+      return 1
+    fi
+    echo "fuzz: $name: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs in $fuzz_seconds s, nothing found"
   done
 }
 
