@@ -94,10 +94,6 @@ float dot(const float* a, const float* b, std::size_t size) {
   return sum(sums);
 }
 
-void add_scaled(const float* from, float scale, std::size_t size, float* to) {
-  for (std::size_t i = 0; i < size; ++i) to[i] += from[i] * scale;
-}
-
 void add_scaled(const float* x, float scale, std::size_t size, float* y) {
   for (std::size_t i = 0; i < size; i += 4) store(y + i, load(y + i) + load(x + i) * scale);
 }

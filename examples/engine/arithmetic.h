@@ -44,9 +44,6 @@ void multiply(const Matrix& m, const float* x, std::size_t rows, float* y);
 // Four interleaved partial sums, added pairwise; `size` is a multiple of four.
 float dot(const float* a, const float* b, std::size_t size);
 
-// to += from * scale, element by element.
-void add_scaled(const float* from, float scale, std::size_t size, float* to);
-
 // y += x * scale; `size` is a multiple of four.
 void add_scaled(const float* x, float scale, std::size_t size, float* y);
 

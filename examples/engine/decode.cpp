@@ -1,7 +1,6 @@
 // The decode role: receives the cache of a prompt into pages of its own and goes on from there, all requests in one
 // batch.
 #include <algorithm>
-#include <chrono>
 #include <list>
 #include <utility>
 
@@ -11,8 +10,6 @@
 namespace kvferry::engine {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Answer {
   Request request;
   Receiver receiver;
@@ -20,7 +17,6 @@ struct Answer {
   std::uint64_t prefix_pages = 0;
   std::int32_t aux = -1;
   bool init = false;
-  Clock::time_point granted{};
   double handoff_us = 0;
   std::vector<std::int32_t> tokens{};
   std::vector<float> logits{};
@@ -33,7 +29,9 @@ class Decode final : public Worker {
       : parts_(parts), prefixes_(parts.pages, parts.options.model.page_tokens), manager_(std::move(manager)) {}
 
   void take(Request request) override {
-    if (auto fault = request_fault(parts_.options.model, request)) return say(failed_line(request.id, *fault));
+    if (auto possible = check_request(parts_, request); !possible) {
+      return say(failed_line(request.id, possible.error()));
+    }
     auto receiver = manager_.open_receiver(request.bootstrap, request.room);
     if (!receiver) return say(failed_line(request.id, receiver.error()));
     answers_.push_back(Answer{std::move(request), std::move(*receiver)});
@@ -98,7 +96,6 @@ class Decode final : public Worker {
     }
     if (state == Poll::waiting_for_input && !answer.init && allocate(answer)) {
       const std::uint64_t total = parts_.options.model.pages_for(answer.request.prompt.size());
-      answer.granted = Clock::now();
       const auto init =
           answer.receiver.init({std::span(answer.pages).subspan(answer.prefix_pages, total - answer.prefix_pages),
                                 answer.aux, answer.prefix_pages});
@@ -128,8 +125,8 @@ class Decode final : public Worker {
 
   // Everything is here: the first token came with the cache.
   void start(Answer& answer) {
-    answer.handoff_us = std::chrono::duration<double, std::micro>(Clock::now() - answer.granted).count();
     const AuxRecord& aux = parts_.cache.aux(answer.aux);
+    answer.handoff_us = static_cast<double>(monotonic_ns() - aux.computed_ns) / 1000;
     if (aux.request_id != answer.request.id || aux.prompt_tokens != answer.request.prompt.size()) {
       answer.told = true;
       return say(failed_line(answer.request.id,

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -61,40 +60,10 @@ Result<KvManager> Parts::make_manager(Role role) {
   return KvManager::create(std::move(manager));
 }
 
-std::optional<Error> request_fault(const ModelConfig& model, const Request& request) {
-  if (request.prompt.empty()) return Error{Code::invalid_argument, "the prompt is empty", request.room};
-  if (request.prompt.size() + request.max_tokens > model.positions_max) {
-    return Error{Code::invalid_argument,
-                 std::to_string(request.prompt.size()) + " tokens of prompt and " + std::to_string(request.max_tokens) +
-                     " of answer, the model has " + std::to_string(model.positions_max) + " positions",
-                 request.room};
-  }
-  const auto vocab = static_cast<std::int32_t>(model.vocab);
-  if (std::ranges::any_of(request.prompt, [&](std::int32_t token) { return token < 0 || token >= vocab; })) {
-    return Error{Code::invalid_argument, "a token outside of the vocabulary of " + std::to_string(vocab), request.room};
-  }
-  return std::nullopt;
-}
-
-std::vector<std::int32_t> answer_alone(Parts& parts, const std::vector<std::int32_t>& prompt,
-                                       std::uint32_t max_tokens) {
-  const ModelConfig& config = parts.options.model;
-  const auto pages = parts.pages.allocate(config.pages_for(prompt.size() + max_tokens));
-  if (!pages) return {};
-  std::vector<float> logits(config.vocab);
-  const auto length = static_cast<std::uint32_t>(prompt.size());
-  for (std::uint32_t from = 0; from < length; from += parts.options.chunk_tokens) {
-    parts.prefill(prompt, from, std::min(length, from + parts.options.chunk_tokens), *pages, logits);
-  }
-  std::vector<std::int32_t> tokens{argmax(logits)};
-  while (tokens.size() < max_tokens) {
-    const auto position = static_cast<std::uint32_t>(length + tokens.size() - 1);
-    const Row row{tokens.back(), position, *pages, logits};
-    parts.model.forward({&row, 1}, parts.cache, parts.work);
-    tokens.push_back(argmax(logits));
-  }
-  parts.pages.release(*pages);
-  return tokens;
+Result<void> check_request(const Parts& parts, const Request& request) {
+  auto possible = check_request(parts.options.model, request.prompt, request.max_tokens, parts.options.pages);
+  if (!possible) possible.error().room = request.room;
+  return possible;
 }
 
 namespace {
@@ -104,10 +73,10 @@ class Alone final : public Worker {
  public:
   explicit Alone(Parts& parts) : parts_(parts) {}
   void take(Request request) override {
-    if (auto fault = request_fault(parts_.options.model, request)) return say(failed_line(request.id, *fault));
-    Done done{request.id, answer_alone(parts_, request.prompt, request.max_tokens)};
-    if (done.tokens.empty()) return say(failed_line(request.id, Error{Code::try_later, "not enough pages"}));
-    say(done_line(done));
+    if (auto possible = check_request(parts_, request); !possible) {
+      return say(failed_line(request.id, possible.error()));
+    }
+    say(done_line({request.id, answer_alone(parts_.model, request.prompt, request.max_tokens)}));
   }
   void abort(std::uint64_t) override {}
   void on_rooms_changed() override {}

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/alone.h"
 #include "engine/kv_cache.h"
 #include "engine/model.h"
 #include "engine/page_allocator.h"
@@ -55,8 +56,8 @@ class Parts {
         std::span<std::byte> storage);
 };
 
-// Why a request cannot be computed at all, or nothing.
-std::optional<Error> request_fault(const ModelConfig& model, const Request& request);
+// What makes a request impossible for this engine, with its room.
+Result<void> check_request(const Parts& parts, const Request& request);
 
 // One role's work. Called by the loop of run_engine.
 class Worker {
@@ -78,8 +79,5 @@ std::unique_ptr<Worker> make_alone(Parts& parts);
 
 // Serves stdin until quit or its end. The exit status of the process.
 int run_engine(const EngineOptions& options);
-
-// What one process alone answers.
-std::vector<std::int32_t> answer_alone(Parts& parts, const std::vector<std::int32_t>& prompt, std::uint32_t max_tokens);
 
 }  // namespace kvferry::engine

@@ -18,7 +18,8 @@ struct AuxRecord {
   std::uint64_t logits_checksum = 0;  // of the logits that the first token was picked from
   std::uint32_t prompt_tokens = 0;
   std::int32_t first_token = 0;
-  std::uint8_t reserved[32] = {};
+  std::int64_t computed_ns = 0;  // monotonic clock when the prompt was computed; for latencies within one host
+  std::uint8_t reserved[24] = {};
 };
 static_assert(sizeof(AuxRecord) == 64 && std::is_trivially_copyable_v<AuxRecord>);
 

@@ -27,7 +27,9 @@ class Prefill final : public Worker {
       : parts_(parts), logits_(parts.options.model.vocab), manager_(std::move(manager)) {}
 
   void take(Request request) override {
-    if (auto fault = request_fault(parts_.options.model, request)) return say(failed_line(request.id, *fault));
+    if (auto possible = check_request(parts_, request); !possible) {
+      return say(failed_line(request.id, possible.error()));
+    }
     auto sender = manager_.open_sender(request.room);
     if (!sender) return say(failed_line(request.id, sender.error()));
     prompts_.push_back(Prompt{std::move(request), std::move(*sender)});
@@ -97,6 +99,7 @@ class Prefill final : public Worker {
     aux.logits_checksum = checksum(logits_);
     aux.prompt_tokens = end;
     aux.first_token = argmax(logits_);
+    aux.computed_ns = monotonic_ns();
   }
 
   // Sends what is computed and not sent yet, and tells the end.

@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 #include <cerrno>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -96,6 +97,11 @@ std::optional<std::string> LineReader::next() {
   std::string line = text_.substr(0, end);
   text_.erase(0, end + 1);
   return line;
+}
+
+std::int64_t monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 void say(const std::string& line) {

@@ -51,6 +51,9 @@ class LineReader {
   int fd_;
   std::string text_ = {};
 };
+// The monotonic clock, which all processes of one host share.
+std::int64_t monotonic_ns();
+
 // Writes the line and a line feed to stdout, whole.
 void say(const std::string& line);
 
