@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,29 +24,42 @@ using Done = std::function<void(Result<Endpoints>)>;
 constexpr int lookups_max = 32;  // at one time in a process; one more is told to try later
 std::atomic<int> lookups{0};
 
-// Where a look-up leaves its answer. A look-up cannot be cancelled, so it may come home after the loop is gone.
+// The way home of a look-up. It cannot be cancelled, so it may come back after the loop is gone.
 struct Mailbox {
   std::mutex mutex;
   asio::io_context* loop = nullptr;  // null once the loop goes down
 };
 
-// Lives in the loop and learns of its end.
-class MailboxService : public asio::execution_context::service {
+// Lives in the loop: whoever waits for a name is kept here and ends with the loop, never on a look-up's thread.
+class Waiting : public asio::execution_context::service {
  public:
-  using key_type = MailboxService;
+  using key_type = Waiting;
   static inline asio::execution_context::id id;
 
-  explicit MailboxService(asio::execution_context& context) : service(context), mailbox_(std::make_shared<Mailbox>()) {
+  explicit Waiting(asio::execution_context& context) : service(context), mailbox_(std::make_shared<Mailbox>()) {
     mailbox_->loop = static_cast<asio::io_context*>(&context);
   }
   const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
+  std::uint64_t add(Done done) {
+    waiting_.emplace(++last_ticket_, std::move(done));
+    return last_ticket_;
+  }
+  void answer(std::uint64_t ticket, Result<Endpoints> endpoints) {
+    auto waiting = waiting_.extract(ticket);
+    if (waiting) waiting.mapped()(std::move(endpoints));
+  }
 
  private:
   void shutdown() override {
-    const std::lock_guard lock(mailbox_->mutex);
-    mailbox_->loop = nullptr;
+    {
+      const std::lock_guard lock(mailbox_->mutex);
+      mailbox_->loop = nullptr;
+    }
+    waiting_.clear();
   }
-  std::shared_ptr<Mailbox> mailbox_;  // shared with the look-ups that are under way
+  std::shared_ptr<Mailbox> mailbox_;       // shared with the look-ups that are under way
+  std::map<std::uint64_t, Done> waiting_;  // at most lookups_max
+  std::uint64_t last_ticket_ = 0;
 };
 
 Result<Endpoints> look_up(const Address& address) {
@@ -70,13 +84,15 @@ Result<Endpoints> look_up(const Address& address) {
   return endpoints;
 }
 
-void look_up_and_post(const std::shared_ptr<Mailbox>& mailbox, const Address& address, std::shared_ptr<Done> done) {
+void look_up_and_post(Mailbox& mailbox, const Address& address, std::uint64_t ticket) {
   Result<Endpoints> answer = look_up(address);
   lookups.fetch_sub(1);
-  const std::lock_guard lock(mailbox->mutex);
-  if (mailbox->loop == nullptr) return;
-  asio::post(*mailbox->loop,
-             [done = std::move(done), answer = std::move(answer)]() mutable { (*done)(std::move(answer)); });
+  const std::lock_guard lock(mailbox.mutex);
+  asio::io_context* const loop = mailbox.loop;
+  if (loop == nullptr) return;
+  asio::post(*loop, [loop, ticket, answer = std::move(answer)]() mutable {
+    asio::use_service<Waiting>(*loop).answer(ticket, std::move(answer));
+  });
 }
 
 }  // namespace
@@ -99,11 +115,10 @@ void resolve(asio::io_context& loop, const Address& address, Done done) {
     });
     return;
   }
-  // The closure is shared with the look-up thread, but only the loop ever calls it.
-  auto shared_done = std::make_shared<Done>(std::move(done));
-  auto mailbox = asio::use_service<MailboxService>(loop).mailbox();
-  os::start_thread("kvf-resolve", [mailbox, address, shared_done]() mutable {
-    look_up_and_post(mailbox, address, std::move(shared_done));
+  auto& waiting = asio::use_service<Waiting>(loop);
+  const std::uint64_t ticket = waiting.add(std::move(done));
+  os::start_thread("kvf-resolve", [mailbox = waiting.mailbox(), address, ticket] {
+    look_up_and_post(*mailbox, address, ticket);
   }).detach();
 }
 
