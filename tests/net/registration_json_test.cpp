@@ -121,7 +121,11 @@ TEST(RegistrationJson, what_is_written_is_read_back) {
 }
 
 TEST(RegistrationJson, answers_are_read_back_and_strange_ones_are_protocol_errors) {
-  const Route route{{"10.0.0.1", 5}, "i", Incarnation{Bits128{1, 2}}, 9};
+  Route route;
+  route.address = Address{"10.0.0.1", 5};
+  route.instance = "i";
+  route.incarnation = Incarnation{Bits128{1, 2}};
+  route.generation = 9;
   const auto back = parse_route(write_route(route));
   ASSERT_TRUE(back);
   EXPECT_EQ(back->address, route.address);

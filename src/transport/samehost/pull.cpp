@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/samehost/streaming_copy.h"
+
 namespace kvferry::transport {
 namespace {
 
@@ -67,10 +69,11 @@ void copy_pieces(std::span<const layout::Piece> source, std::span<const layout::
   Reader to{target};
   while (!from.done() && !to.done()) {
     const std::size_t step = std::min(from.left(), to.left());
-    std::memcpy(to.data(), from.data(), step);
+    streaming_copy(to.data(), from.data(), step);
     from.advance(step);
     to.advance(step);
   }
+  streaming_fence();
 }
 
 Result<void> Puller::run(const ReadablePeer& peer, std::span<const Pull> pulls, const std::atomic<bool>& cancelled) {
