@@ -38,6 +38,7 @@ struct ControlOptions {
   std::string instance;
   std::optional<Address> bootstrap;  // prefill: where to register
   Address listen;                    // prefill
+  std::string announce_host;         // prefill: where decode ranks reach it; not a wildcard
   Settings settings;
 };
 

@@ -19,7 +19,7 @@ Result<void> Control::open_listener() {
                                       [this](boost::asio::ip::tcp::socket socket) { on_accept(std::move(socket)); });
   if (!listener) return listener.error();
   listener_ = std::move(*listener);
-  address_ = listener_->address().text();
+  address_ = Address{options_.announce_host, listener_->address().port}.text();
   return {};
 }
 
@@ -29,8 +29,9 @@ void Control::start_registration() {
   registration.instance = options_.instance;
   registration.parallel = options_.parallel;
   registration.place = options_.place;
-  registration.address = listener_->address();
+  registration.address = Address{options_.announce_host, listener_->address().port};
   registration.incarnation = local_.identity.incarnation;
+  registration.start_number = local_.identity.start_number;
   registration.leased = true;
   registration.ttl = options_.settings.lease_ttl;
   registration_ = std::make_unique<net::RegistrationKeeper>(

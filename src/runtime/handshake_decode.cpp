@@ -131,8 +131,7 @@ void DecodeHandshake::dial_stream() {
 
 void DecodeHandshake::on_join_challenge(const protocol::JoinChallenge& challenge) {
   const Bits128& secret = welcome_.stream_secret;
-  if (!proven(stream_proof(local_.settings, true, secret, stream_nonce_, challenge.nonce),
-                          challenge.proof)) {
+  if (!proven(stream_proof(local_.settings, true, secret, stream_nonce_, challenge.nonce), challenge.proof)) {
     return refuse(Error{Code::unauthorized, "the data stream was answered by somebody who does not know its secret"});
   }
   stream_->send(protocol::JoinProof{stream_proof(local_.settings, false, secret, stream_nonce_, challenge.nonce)});

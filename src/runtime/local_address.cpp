@@ -11,8 +11,9 @@
 
 namespace kvferry::runtime {
 
-Result<std::string> local_host(const Settings& settings, const std::optional<Address>& bootstrap) {
-  if (!settings.host.empty()) return settings.host;
+namespace {
+
+Result<std::string> routed_host(const std::optional<Address>& bootstrap) {
   if (!bootstrap) return std::string("127.0.0.1");
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -48,6 +49,16 @@ Result<std::string> local_host(const Settings& settings, const std::optional<Add
                    "; set KVFERRY_HOST to the address to listen on",
                {},
                bootstrap->text()};
+}
+
+}  // namespace
+
+Result<std::string> local_host(const Settings& settings, const std::optional<Address>& bootstrap) {
+  return settings.host.empty() ? routed_host(bootstrap) : Result<std::string>(settings.host);
+}
+
+Result<std::string> announced_host(const std::string& listen_host, const std::optional<Address>& bootstrap) {
+  return listen_host == "0.0.0.0" || listen_host == "::" ? routed_host(bootstrap) : Result<std::string>(listen_host);
 }
 
 }  // namespace kvferry::runtime

@@ -13,4 +13,8 @@ namespace kvferry::runtime {
 // bootstrap server, else loopback. `unreachable` where the bootstrap server's name or route is not found.
 Result<std::string> local_host(const Settings& settings, const std::optional<Address>& bootstrap);
 
+// What peers are told where `listen_host` is listened on: itself, or for a wildcard the address that routes to the
+// bootstrap server.
+Result<std::string> announced_host(const std::string& listen_host, const std::optional<Address>& bootstrap);
+
 }  // namespace kvferry::runtime

@@ -67,6 +67,8 @@ Result<std::shared_ptr<Manager>> Manager::create(ManagerOptions options) {
   if (options.role == Role::prefill) {
     KVF_TRY(host, local_host(*options.settings, control.bootstrap));
     control.listen = Address{std::move(host), options.port};
+    KVF_TRY(announced, announced_host(control.listen.host, control.bootstrap));
+    control.announce_host = std::move(announced);
   }
   std::shared_ptr<Manager> manager(new Manager(options.role, std::move(options.memory), *options.settings));
   KVF_TRY(started, Control::start(std::move(control), manager->exchange));

@@ -144,5 +144,19 @@ TEST_P(HandOff, a_prefill_rank_that_dies_fails_its_rooms_and_is_found_again_afte
   expect_success(sender);
 }
 
+TEST(Address, a_manager_that_listens_on_all_addresses_announces_one_that_is_reached) {
+  Pair pair;
+  pair.settings.host = "0.0.0.0";
+  pair.start_prefill();
+  EXPECT_TRUE(pair.prefill->address().starts_with("127.0.0.1:")) << pair.prefill->address();
+  Sender sender = pair.sending(1);
+  Receiver receiver = pair.receive(1);
+  const std::vector<std::int32_t> page{1};
+  ASSERT_TRUE(receiver.init({page}));
+  ASSERT_TRUE(sender.init({1}));
+  ASSERT_TRUE(sender.send({page}));
+  expect_success(receiver);
+}
+
 }  // namespace
 }  // namespace kvferry::testing
