@@ -97,8 +97,8 @@ struct Received {
   SessionId session;
   protocol::Message message;
 };
-// The process of a same-host session has exited, whether or not its link has ended already: it reads nothing of ours any
-// more.
+// The process of a same-host session has exited, whether or not its link has ended already: it reads nothing of ours
+// any more.
 struct PeerExited {
   Incarnation incarnation;
 };
