@@ -53,10 +53,25 @@ def check_embedded_code(root):
         yield "README.md: no ```cpp block equals the marked part of examples/embed/main.cpp"
 
 
+def check_error_codes(root):
+    """The page of error codes has a row for each code, in order, with the meaning that the code table gives."""
+    table = (root / "src/base/codes.h").read_text(encoding="utf-8")
+    wanted = re.findall(r'CodeRow\{Code::\w+,\s*"(\w+)",\s*Reaction::(\w+),\s*"([^"]*)"\}', table)
+    page = (root / "docs/reference/errors.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", page, re.M)
+    words = {"fix_the_call": "fix the call", "room_is_lost": "the room is lost"}
+    for code, reaction, meaning in wanted:
+        row = (code, words.get(reaction, reaction.replace("_", " ")), meaning)
+        if row not in shown:
+            yield f"docs/reference/errors.md: needs the row | `{row[0]}` | {row[1]} | {row[2]} |"
+    if [row[0] for row in shown] != [row[0] for row in wanted]:
+        yield "docs/reference/errors.md: its codes are not those of src/base/codes.h, in order"
+
+
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     count = 0
-    found = list(check_embedded_code(root))
+    found = [*check_embedded_code(root), *check_error_codes(root)]
     for page in pages(root):
         count += 1
         found += check_page(root, page)
