@@ -62,6 +62,9 @@ struct RotaryTable {
   // Rotates the pairs (i, i + head_dim / 2) of one head in place.
   void rotate(float* head, std::size_t position) const;
 
+  // The cosine of one pair at a position; pairs beyond the last start again at the first.
+  float cosine(std::size_t position, std::size_t pair) const { return cosines[position * pairs + pair % pairs]; }
+
   std::size_t pairs;
   std::vector<float> cosines;
   std::vector<float> sines;

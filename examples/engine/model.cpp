@@ -136,7 +136,8 @@ void Model::attention(std::uint32_t index, std::span<const Row> rows, const KvCa
   add(work.projected, rows.size() * config_.hidden, work.x);
 }
 
-// One row against all positions up to its own, read from the cache in ascending order.
+// One row against all positions up to its own, read from the cache in ascending order. Cached keys carry their rotation
+// with them, so attention alone would not notice two pages that changed places; the bias by position makes it notice.
 void Model::attend(std::uint32_t layer, const Row& row, const KvCache& cache, const float* q, float* out,
                    std::vector<float>& scores) const {
   const CacheShape& shape = cache.shape();
@@ -151,7 +152,8 @@ void Model::attend(std::uint32_t layer, const Row& row, const KvCache& cache, co
     for (std::uint32_t t = 0; t < context;) {
       const float* k = cache.k(layer, row.pages[t / shape.page_tokens]) + offset;
       const std::uint32_t end = std::min(context, t + shape.page_tokens);
-      for (; t < end; ++t, k += token_floats) scores[t] = dot(q + head * head_dim, k, head_dim) * scale;
+      for (; t < end; ++t, k += token_floats)
+        scores[t] = dot(q + head * head_dim, k, head_dim) * scale + rotary_.cosine(t, head);
     }
     softmax(scores);
     float* mixed = out + head * head_dim;
