@@ -140,6 +140,12 @@ Result<void> Sender::send(const Chunk& chunk) {
         room()};
   }
   KVF_CHECK(with_room(layout::check_items(chunk.pages, kv_items(manager_->memory), "page"), room()));
+  if (chunk.pages.size() > protocol::offer_items_max) {
+    return Error{Code::out_of_range,
+                 "a chunk of " + std::to_string(chunk.pages.size()) + " pages; send at most " +
+                     std::to_string(protocol::offer_items_max) + " at once",
+                 room()};
+  }
   const bool last = after == cell_->num_pages;
   if (!last && !chunk.state.empty()) {
     return Error{Code::invalid_argument, "state goes with the last chunk only", room()};
