@@ -51,6 +51,7 @@ SimResult World::run() {
   // From here on nothing goes wrong any more, and everything must end.
   run_until(schedule.now() + seconds(15));
   heal();
+  run_until(schedule.now() + seconds(5));
   last_round();
   SimResult result;
   result.ok = !judge.violated();

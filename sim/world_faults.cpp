@@ -61,6 +61,7 @@ void World::start(bool prefill, std::size_t slot, bool same_address) {
   if (!prefill) return;
   const std::string instance = instance_of(slot);
   process->run_at(schedule.now() + latency(), [this, process, slot, instance] {
+    if (registered_[slot].incarnation > process->identity().incarnation) return;  // its successor stands there
     registered_[slot] = Registration{process->address, process->identity().incarnation, instance, true};
   });
 }

@@ -32,7 +32,10 @@ Result<void> Balancer::run(const std::optional<Kill>& kill, const std::function<
   }
   // Prefill engines may still have a word to say on requests that ended; nobody waits for those that are gone.
   Clock::time_point farewell = Clock::now() + limits_.farewell;
-  while (prefill_open() > 0 && Clock::now() < farewell) wait_for_answers(milliseconds{20});
+  while (prefill_open() > 0 && Clock::now() < farewell) {
+    wait_for_answers(milliseconds{20});
+    abort_orphans(Clock::now());
+  }
   return {};
 }
 
@@ -120,6 +123,7 @@ void Balancer::hear(std::size_t engine, EngineAnswer answer) {
 
 void Balancer::end(Attempt& attempt, State state, EngineAnswer answer) {
   attempt.ended = true;
+  if (state == State::failed && !attempt.prefill_ended) attempt.abort_prefill_at = Clock::now() + limits_.orphan;
   --in_flight_[attempt.decode];
   Outcome& outcome = outcomes_[attempt.request];
   outcome.answer = std::move(answer);
@@ -147,8 +151,19 @@ void Balancer::check_deadlines() {
   for (Attempt& attempt : attempts_) {
     if (!attempt.ended && now > attempt.deadline) end(attempt, State::hung, {});
   }
+  abort_orphans(now);
   if (killed_ && !killed_->ready_ms && !lost_[killed_->engine] && now > killed_->at + limits_.ready) {
     give_up_on(killed_->engine, "was not ready again in time");
+  }
+}
+
+void Balancer::abort_orphans(Clock::time_point now) {
+  for (std::size_t id = 0; id < attempts_.size(); ++id) {
+    Attempt& attempt = attempts_[id];
+    if (attempt.prefill_ended || !attempt.abort_prefill_at || now < *attempt.abort_prefill_at) continue;
+    attempt.abort_prefill_at.reset();
+    // Where it cannot be told it is gone, and its closed stdout says so.
+    (void)engines_[*attempt.prefill]->abort(id).has_value();
   }
 }
 

@@ -62,6 +62,9 @@ class Balancer {
     std::size_t in_flight_max = 4;              // requests with one decode engine
     std::chrono::milliseconds request{20'000};  // from hand-out to answer; then it counts as hung
     std::chrono::milliseconds ready{20'000};    // from start to ready
+    // From a failure on the decode side until prefill is told to abort what it has not given up by itself: a decode
+    // engine that died before its grant is one that prefill never heard of.
+    std::chrono::milliseconds orphan{500};
     std::chrono::milliseconds farewell{3'000};  // for the last words of prefill engines after the last answer
   };
 
@@ -87,6 +90,7 @@ class Balancer {
     Clock::time_point deadline;
     bool ended = false;          // on the decode side, which decides
     bool prefill_ended = false;  // said done or failed, is gone, or there is none
+    std::optional<Clock::time_point> abort_prefill_at{};
   };
 
   // balancer.cpp
@@ -99,6 +103,7 @@ class Balancer {
   void end(Attempt& attempt, Outcome::State state, EngineAnswer answer);
   void notice(const Attempt& attempt, std::string by, std::string code, std::string error);
   void check_deadlines();
+  void abort_orphans(Clock::time_point now);
 
   // balancer_kill.cpp
   bool kill_is_due(const Kill& kill) const;

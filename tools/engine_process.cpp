@@ -80,6 +80,11 @@ Result<void> EngineProcess::request(const EngineRequest& request) {
   return child_->write_line(request_line(request));
 }
 
+Result<void> EngineProcess::abort(std::uint64_t id) {
+  if (!child_) return Error{Code::peer_lost, name_ + " is not running"};
+  return child_->write_line(json::serialize(json::object{{"type", "abort"}, {"id", id}}));
+}
+
 bool EngineProcess::take(std::vector<EngineAnswer>& answers) {
   if (!child_) return false;
   bool open = child_->fill();

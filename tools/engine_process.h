@@ -57,6 +57,7 @@ class EngineProcess {
 
   Result<void> start();
   Result<void> request(const EngineRequest& request);
+  Result<void> abort(std::uint64_t id);
   // The answers that are there. False once the process is gone; what it said before is still handed out.
   bool take(std::vector<EngineAnswer>& answers);
   // SIGKILL, and nothing else: its end is seen as any other end is.

@@ -2,12 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "sim/options.h"
+#include "thorough.h"
 
 namespace {
 
 using namespace kvferry::sim;
 
-constexpr std::uint64_t seeds = 1500;
+constexpr std::uint64_t seeds = thorough ? 3000 : 300;
 
 TEST(simulate, what_must_hold_holds_under_all_kinds_of_trouble) {
   std::uint64_t succeeded = 0;

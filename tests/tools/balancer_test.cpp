@@ -45,9 +45,8 @@ class Demo : public ::testing::Test {
     result_.expected.push_back({order + number + 7, 3});
   }
 
-  DemoResult& run(std::optional<Kill> kill = {}, milliseconds request_limit = milliseconds{60'000}) {
-    Balancer balancer(engines_, result_.requests,
-                      {.in_flight_max = 4, .request = request_limit, .farewell = milliseconds{1}});
+  DemoResult& run(std::optional<Kill> kill = {}) {
+    Balancer balancer(engines_, result_.requests, limits_);
     auto ran = balancer.run(kill, [](std::size_t) {});
     EXPECT_TRUE(ran) << ran.error().message();
     for (const EngineProcess* engine : engines_) result_.engine_names.push_back(engine->name());
@@ -55,6 +54,7 @@ class Demo : public ::testing::Test {
     result_.notices = balancer.notices();
     result_.losses = balancer.losses();
     result_.killed = balancer.killed();
+    result_.prefill_open = balancer.prefill_open();
     result_.kill_wanted = kill.has_value();
     return result_;
   }
@@ -68,6 +68,8 @@ class Demo : public ::testing::Test {
   std::string folder_ = ::testing::TempDir() + "kvferry-demo-test-" + std::to_string(::getpid());
   std::vector<std::unique_ptr<EngineProcess>> owned_;
   std::vector<EngineProcess*> engines_;
+  Balancer::Limits limits_{
+      .request = milliseconds{60'000}, .orphan = milliseconds{60'000}, .farewell = milliseconds{1}};
   DemoResult result_;
 };
 
@@ -101,15 +103,28 @@ TEST_F(Demo, a_failed_request_is_not_tried_again_when_nobody_was_killed) {
   EXPECT_NE(json().find(R"("ok":false)"), std::string::npos);
 }
 
+TEST_F(Demo, prefill_is_told_of_a_request_that_only_decode_has_given_up) {
+  ask(fake::fail);
+  limits_.orphan = milliseconds{1};
+  limits_.farewell = milliseconds{60'000};
+  run();
+  EXPECT_EQ(result_.prefill_open, 0U);
+  ASSERT_EQ(result_.notices.size(), 2U);
+  EXPECT_EQ(result_.notices[1].by, "prefill-0");
+  EXPECT_EQ(result_.notices[1].code, "aborted");
+}
+
 TEST_F(Demo, a_request_that_nobody_answers_is_hung) {
   ask(fake::hang);
-  run({}, milliseconds{50});
+  limits_.request = milliseconds{50};
+  run();
   EXPECT_EQ(result_.outcomes[0].state, State::hung);
   EXPECT_NE(json().find(R"("hung":1)"), std::string::npos);
 }
 
 TEST_F(Demo, requests_of_a_killed_engine_are_tried_again_and_others_do_not_notice) {
   for (std::size_t i = 0; i < 20; ++i) ask(i % 5 == 1 ? fake::hang_in_first_life : 0, i % 5 == 1 ? 1 : 2);
+  limits_.farewell = milliseconds{60'000};
   run(Kill{.engine = 1, .after_done = 10});
   ASSERT_TRUE(result_.killed);
   EXPECT_EQ(result_.killed->how, "was killed by SIGKILL");

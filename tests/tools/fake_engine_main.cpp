@@ -34,10 +34,14 @@ bool first_life(const std::string& path) {
 void say(const json::object& object) { std::cout << json::serialize(object) << std::endl; }
 
 void answer(const json::object& request, const std::string& role, bool first) {
+  if (request.at("type") == "abort") {
+    return say({{"type", "failed"}, {"id", request.at("id")}, {"error", "aborted here"}, {"code", "aborted"}});
+  }
   const json::array& prompt = request.at("prompt").as_array();
   const auto order = prompt.at(0).as_int64();
-  if (order == fake::hang || (order == fake::hang_in_first_life && first)) return;
-  if (order == fake::fail && role == "decode") {
+  if (order == fake::hang || (order == fake::hang_in_first_life && role == "decode" && first)) return;
+  if (order == fake::fail && role == "prefill") return;
+  if (order == fake::fail) {
     return say({{"type", "failed"}, {"id", request.at("id")}, {"error", "made to fail"}, {"code", "internal"}});
   }
   if (order == fake::end && role == "decode") std::_Exit(7);
