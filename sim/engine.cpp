@@ -17,31 +17,36 @@ const char* side_name(const Request& request, const Side& side) {
 
 }  // namespace
 
-void Engine::begin() {
-  Prng& prng = world_.prng;
+void Engine::begin(Prng draw) {
   RoomId room{1'000'000 + requests_.size()};
-  if (prng.percent(70)) {
+  if (draw.percent(70)) {
     // A number that was used before, where one is free.
-    const std::uint64_t number = prng.between(1, std::max<std::uint64_t>(2, world_.options.rooms / 4));
+    const std::uint64_t number = draw.between(1, std::max<std::uint64_t>(2, world_.options.rooms / 4));
     const auto last = last_use_.find(number);
     if (last == last_use_.end() || requests_[last->second - 1].ended()) room = RoomId{number};
   }
-  spoil(add(room, room.value % world_.options.prefill, prng.below(world_.options.decode)));
+  Request& request = add(room, room.value % world_.options.prefill, draw.below(world_.options.decode), draw);
+  spoil(request, draw);
+  const bool number_of_its_own = room.value >= 1'000'000;
+  if (world_.swarm.duplicate && world_.options.decode > 1 && draw.percent(40) && number_of_its_own) {
+    add_rival(request, draw);
+  }
 }
 
 void Engine::begin_fresh(std::size_t prefill, std::size_t decode) {
-  add(RoomId{1'000'000 + requests_.size()}, prefill, decode);
+  add(RoomId{1'000'000 + requests_.size()}, prefill, decode, world_.prng);
 }
 
 // Both sides have cleared the number, and the balancer gives it out at once.
 void Engine::begin_again(const Request& last) {
-  if (!winding_down && last_use_.at(last.room.value) == last.id) spoil(add(last.room, last.prefill, last.decode));
+  if (!winding_down && !last.contested && last_use_.at(last.room.value) == last.id) {
+    spoil(add(last.room, last.prefill, last.decode, world_.prng), world_.prng);
+  }
 }
 
-Request& Engine::add(RoomId room, std::size_t prefill, std::size_t decode) {
-  Prng& prng = world_.prng;
+Request& Engine::add(RoomId room, std::size_t prefill, std::size_t decode, Prng& draw) {
   Request& request = requests_.emplace_back();
-  request.id = requests_.size();
+  request.id = request.contents = requests_.size();
   request.room = room;
   request.prefill = prefill;
   request.decode = decode;
@@ -50,44 +55,59 @@ Request& Engine::add(RoomId room, std::size_t prefill, std::size_t decode) {
     if (!excuse.empty()) request.excuse = "the last use of its number had an excuse: " + excuse;
   }
   last_use_[room.value] = request.id;
-  request.pages = prng.percent(15) ? 0 : prng.between(1, 12);
-  request.prefix = prng.percent(60) ? 0 : prng.between(1, 5);
-  request.with_aux = prng.percent(60);
-  request.state_count = prng.percent(60) ? 0 : prng.between(1, 4);
+  request.pages = draw.percent(15) ? 0 : draw.between(1, 12);
+  request.prefix = draw.percent(60) ? 0 : draw.between(1, 5);
+  request.with_aux = draw.percent(60);
+  request.state_count = draw.percent(60) ? 0 : draw.between(1, 4);
   for (std::uint64_t left = request.pages; left > 0;) {
-    const std::uint64_t chunk = prng.percent(10) ? 0 : prng.between(1, std::min<std::uint64_t>(left, 6));
+    const std::uint64_t chunk = draw.percent(10) ? 0 : draw.between(1, std::min<std::uint64_t>(left, 6));
     request.chunks.push_back(chunk);
     left -= chunk;
   }
   if (request.pages == 0) request.chunks.push_back(0);
-  request.sender.init_before_waiting = prng.percent(30);
-  request.receiver.init_before_waiting = prng.percent(50);
+  request.sender.init_before_waiting = draw.percent(30);
+  request.receiver.init_before_waiting = draw.percent(50);
   if (const std::string trouble = world_.trouble(prefill, decode); !trouble.empty()) request.excuse = trouble;
   world_.judge.tell(request.id, "request " + std::to_string(request.id) + ": room " + std::to_string(room.value) +
                                     " P" + std::to_string(prefill) + " -> D" + std::to_string(decode) + ", " +
                                     std::to_string(request.pages) + " pages behind a prefix of " +
                                     std::to_string(request.prefix));
-  const auto opens = [&] { return prng.long_tail(prng.percent(50) ? milliseconds(1) : milliseconds(20)); };
+  const auto opens = [&] { return draw.long_tail(draw.percent(50) ? milliseconds(1) : milliseconds(20)); };
   world_.schedule.after(opens(), [this, &request] { open_sender(request); });
   world_.schedule.after(opens(), [this, &request] { open_receiver(request); });
   return request;
 }
 
+// A second decode rank is told to receive the same room: whoever comes first has it, the other is refused.
+void Engine::add_rival(Request& request, Prng& draw) {
+  Request& rival = requests_.emplace_back(request);
+  rival.id = requests_.size();
+  rival.contents = request.id;
+  rival.decode = (request.decode + 1) % world_.options.decode;
+  rival.sender = rival.receiver = Side{};
+  rival.sender.skipped = true;
+  rival.receiver.init_before_waiting = draw.percent(50);
+  rival.contested = request.contested = true;
+  rival.excuse = request.excuse = "two receivers were given its number";
+  world_.judge.tell(rival.id, "request " + std::to_string(rival.id) + ": D" + std::to_string(rival.decode) +
+                                  " is given the room of request " + std::to_string(request.id) + " too");
+  world_.schedule.after(draw.long_tail(milliseconds(10)), [this, &rival] { open_receiver(rival); });
+}
+
 // What the engines of this run do to a request now and then.
-void Engine::spoil(Request& request) {
-  Prng& prng = world_.prng;
-  const auto one_side = [&]() -> Side& { return prng.percent(50) ? request.sender : request.receiver; };
-  const Duration when = prng.percent(50) ? prng.long_tail(milliseconds(2)) : prng.long_tail(milliseconds(40));
-  if (world_.swarm.unopened && prng.percent(12)) {
+void Engine::spoil(Request& request, Prng& draw) {
+  const auto one_side = [&]() -> Side& { return draw.percent(50) ? request.sender : request.receiver; };
+  const Duration when = draw.percent(50) ? draw.long_tail(milliseconds(2)) : draw.long_tail(milliseconds(40));
+  if (world_.swarm.unopened && draw.percent(12)) {
     Side& side = one_side();
     side.skipped = true;
     request.excuse = std::string(side_name(request, side)) + " is never opened";
   }
-  if (world_.swarm.abort && prng.percent(25)) {
+  if (world_.swarm.abort && draw.percent(25)) {
     Side& side = one_side();
     world_.schedule.after(when, [this, &request, &side] { abort(request, side); });
   }
-  if (world_.swarm.early_clear && prng.percent(15)) {
+  if (world_.swarm.early_clear && draw.percent(15)) {
     Side& side = one_side();
     world_.schedule.after(when, [this, &request, &side] {
       if (side.process == nullptr || side.gone || side.cleared) return;
@@ -151,6 +171,7 @@ void Engine::open_receiver(Request& request) {
   handles_[side.handle] = request.id;
   TransferId transfer{world_.prng.next()};
   if (world_.options.plant == Plant::transfer_ids_reused) transfer.value = request.room.value;
+  if (request.contents != request.id) world_.judge.drawn(transfer, request.contents);
   world_.judge.drawn(transfer, request.id);
   std::optional<std::uint32_t> dp_rank;
   if (world_.swarm.one_instance && request.prefill != request.room.value % world_.options.prefill) {
@@ -313,7 +334,7 @@ void Engine::judge_all() const {
                                                     poll_name(side->state) + ": " + side->error);
     }
     // A receiver's success may meet a sender's failure; the other way round a destination lacks bytes.
-    if (request.sender.state == Poll::success && request.receiver.state == Poll::failed &&
+    if (!request.contested && request.sender.state == Poll::success && request.receiver.state == Poll::failed &&
         request.receiver.process != nullptr && !request.receiver.gone) {
       return world_.judge.violation(request.id,
                                     "the sender succeeded, its only receiver failed: " + request.receiver.error);

@@ -17,7 +17,7 @@ class Engine {
   explicit Engine(World& world) : world_(world) {}
 
   // Makes the next request of the workload and lets both engines begin with it.
-  void begin();
+  void begin(Prng draw);
   // One of this pair with a number of its own, for which both engines do all of their part.
   void begin_fresh(std::size_t prefill, std::size_t decode);
   bool winding_down = false;  // numbers are not used again any more
@@ -35,14 +35,15 @@ class Engine {
   void judge_all() const;
 
  private:
-  Request& add(RoomId room, std::size_t prefill, std::size_t decode);
+  Request& add(RoomId room, std::size_t prefill, std::size_t decode, Prng& draw);
+  void add_rival(Request& request, Prng& draw);
   void begin_again(const Request& last);
   void open_sender(Request& request);
   void open_receiver(Request& request);
   void init_sender(Request& request);
   void init_receiver(Request& request);
   void send_next(Request& request);
-  void spoil(Request& request);
+  void spoil(Request& request, Prng& draw);
   void abort(Request& request, Side& side);
   void clear(Request& request, Side& side);
   void give_back(Side& side);

@@ -79,7 +79,7 @@ void Judge::on_bytes(const Process& process, const Request& request, const char*
   for (std::uint32_t component = 0; component < side.items.size(); ++component) {
     if (side.items[component].empty()) continue;
     const std::uint64_t first = component == layout::component_kv ? request.prefix : 0;
-    if (const auto at = process.memory.first_wrong(component, side.items[component], request.id, first)) {
+    if (const auto at = process.memory.first_wrong(component, side.items[component], request.contents, first)) {
       violation(request.id, process.name() + " says success, but position " + std::to_string(*at) + " of component " +
                                 std::to_string(component) + " is wrong " + when);
     }

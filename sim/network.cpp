@@ -97,6 +97,7 @@ void Network::deliver(const std::shared_ptr<Link>& link, Way way, std::vector<st
     if (world_.options.plant == Plant::dead_letters) pair_of(*link).letters.emplace_back(way, std::move(frame));
     return;
   }
+  if (link->deaf[way]) return;
   end.process->run([this, &end, bytes = std::move(frame)] {
     if (!end.open) return;
     for (const std::byte byte : bytes) world_.judge.mix(static_cast<std::uint64_t>(byte));
@@ -119,7 +120,7 @@ void Network::send_data(Process& from, SessionId session, DataFrame frame) {
   if (link == nullptr || !link->prefill.open) return;
   world_.schedule.at(arrival(*link, data), [link, sent = std::move(frame)]() mutable {
     // Bytes that the kernel holds come in, whether or not the control link has ended meanwhile.
-    if (link->broken || link->data_broken || link->decode.process == nullptr) return;
+    if (link->broken || link->data_broken || link->deaf[to_decode] || link->decode.process == nullptr) return;
     Process* process = link->decode.process;
     process->run([process, session_there = link->decode.session, frame_there = std::move(sent)] {
       process->mover.on_frame(session_there, frame_there);
@@ -130,7 +131,7 @@ void Network::send_data(Process& from, SessionId session, DataFrame frame) {
 void Network::tell_down(const std::shared_ptr<Link>& link, bool decode_end, Instant when, const char* text) {
   Link::End& end = decode_end ? link->decode : link->prefill;
   end.process->run_at(when, [&end, link, text] {
-    if (!end.open) return;
+    if (!end.open || link->deaf[&end == &link->decode ? to_decode : to_prefill]) return;
     end.open = false;
     end.process->post(core::event::SessionDown{end.session, Error{Code::peer_lost, text}});
   });
@@ -182,6 +183,10 @@ std::vector<SessionId> Network::sessions_with_prefix_of(const Process& process, 
 void Network::cut(std::size_t prefill, std::size_t decode, Instant until) {
   pairs_[{prefill, decode}].cut_until = until;
   for (const auto& link : links_of(prefill, decode)) link->broken = true;
+}
+
+void Network::deafen(std::size_t prefill, std::size_t decode, bool prefill_end) {
+  for (const auto& link : links_of(prefill, decode)) link->deaf[prefill_end ? to_prefill : to_decode] = true;
 }
 
 void Network::clog(std::size_t prefill, std::size_t decode, Instant until) {

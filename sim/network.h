@@ -41,6 +41,7 @@ struct Link {
   core::PeerKey key;
   bool broken = false;       // nothing is delivered any more
   bool data_broken = false;  // nothing of the data stream
+  bool deaf[2] = {};         // nothing to prefill, nothing to decode
   bool fin = false;          // the prefill end closed before the decode end was up
   Instant last[3] = {};      // of what is under way to prefill, to decode, and on the data stream
 };
@@ -66,6 +67,8 @@ class Network {
 
   // ---- Trouble of a pair of slots. ----
   void cut(std::size_t prefill, std::size_t decode, Instant until);
+  // What the links that stand carry to one end is lost from here on; nobody is told.
+  void deafen(std::size_t prefill, std::size_t decode, bool prefill_end);
   void clog(std::size_t prefill, std::size_t decode, Instant until);
   void reset(std::size_t prefill, std::size_t decode);
   void break_stream(std::size_t prefill, std::size_t decode);

@@ -1,5 +1,8 @@
 #include "sim/options.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace kvferry::sim {
 
 using std::chrono::milliseconds;
@@ -33,44 +36,81 @@ const char* plant_name(Plant plant) {
   return "unknown";
 }
 
+namespace {
+
+struct Kind {
+  const char* name;
+  bool Swarm::*on;
+};
+constexpr std::array troubles{Kind{"kill", &Swarm::kill},         Kind{"stop", &Swarm::stop},
+                              Kind{"reborn", &Swarm::reborn},     Kind{"jump", &Swarm::jump},
+                              Kind{"cut", &Swarm::cut},           Kind{"oneway", &Swarm::oneway},
+                              Kind{"reset", &Swarm::reset},       Kind{"stream", &Swarm::stream},
+                              Kind{"clog", &Swarm::clog},         Kind{"outage", &Swarm::outage},
+                              Kind{"abort", &Swarm::abort},       Kind{"early_clear", &Swarm::early_clear},
+                              Kind{"unopened", &Swarm::unopened}, Kind{"duplicate", &Swarm::duplicate},
+                              Kind{"hostile", &Swarm::hostile}};
+constexpr std::array shapes{Kind{"pull", &Swarm::pull}, Kind{"one_instance", &Swarm::one_instance},
+                            Kind{"nameless", &Swarm::nameless}, Kind{"slow", &Swarm::slow}};
+
+// 1,2,3,7 as "1-3,7".
+std::string ranges(const std::vector<std::uint32_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::size_t begin = i;
+    while (i + 1 < numbers.size() && numbers[i + 1] == numbers[i] + 1) ++i;
+    text += (text.empty() ? "" : ",") + std::to_string(numbers[begin]);
+    if (i > begin) text += "-" + std::to_string(numbers[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> fault_names() {
+  std::vector<std::string> names;
+  for (const Kind& kind : troubles) names.emplace_back(kind.name);
+  return names;
+}
+
 Swarm Swarm::draw(Prng& prng) {
   Swarm swarm;
   swarm.pull = prng.percent(60);
   swarm.one_instance = prng.percent(40);
   swarm.nameless = prng.percent(15);
   swarm.slow = prng.percent(30);
-  if (prng.percent(10)) return swarm;  // calm
-  for (bool Swarm::*fault : {&Swarm::kill, &Swarm::stop, &Swarm::reborn, &Swarm::cut, &Swarm::reset, &Swarm::stream,
-                             &Swarm::clog, &Swarm::outage, &Swarm::abort, &Swarm::early_clear, &Swarm::unopened}) {
-    swarm.*fault = prng.percent(35);
-  }
-  swarm.hostile = prng.percent(20);
+  const bool calm = prng.percent(10);
+  for (const Kind& kind : troubles) swarm.*kind.on = prng.percent(33) && !calm;
+  swarm.hostile = prng.percent(60) && swarm.hostile;
   swarm.fault_count = static_cast<std::uint32_t>(prng.between(1, 12));
   return swarm;
 }
 
+void Swarm::keep_only(const std::vector<std::string>& faults) {
+  for (const Kind& kind : troubles) {
+    if (std::ranges::find(faults, kind.name) == faults.end()) this->*kind.on = false;
+  }
+}
+
 std::string Swarm::text() const {
   std::string text;
-  const auto add = [&](bool on, const char* word) {
-    if (on) text += (text.empty() ? "" : " ") + std::string(word);
+  const auto add = [&](const Kind& kind) {
+    if (this->*kind.on) text += (text.empty() ? "" : " ") + std::string(kind.name);
   };
-  add(kill, "kill");
-  add(stop, "stop");
-  add(reborn, "reborn");
-  add(cut, "cut");
-  add(reset, "reset");
-  add(stream, "stream");
-  add(clog, "clog");
-  add(outage, "outage");
-  add(abort, "abort");
-  add(early_clear, "early_clear");
-  add(unopened, "unopened");
-  add(hostile, "hostile");
-  add(pull, "pull");
-  add(one_instance, "one_instance");
-  add(nameless, "nameless");
-  add(slow, "slow");
+  std::ranges::for_each(troubles, add);
+  std::ranges::for_each(shapes, add);
   return text.empty() ? "calm" : text;
+}
+
+std::string command_line(const SimOptions& options) {
+  std::string text = "kvferry simulate --seed " + std::to_string(options.seed) + " --seeds 1 --prefill " +
+                     std::to_string(options.prefill) + " --decode " + std::to_string(options.decode) + " --rooms " +
+                     std::to_string(options.rooms);
+  const char* separator = " --faults ";
+  for (const std::string& fault : options.faults) text += std::exchange(separator, ",") + fault;
+  if (!options.without_requests.empty()) text += " --without-requests " + ranges(options.without_requests);
+  if (!options.without_faults.empty()) text += " --without-faults " + ranges(options.without_faults);
+  return text;
 }
 
 Limits draw_limits(const Swarm& swarm, Prng& prng) {

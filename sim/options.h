@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/limits.h"
 #include "sim/prng.h"
@@ -35,7 +36,9 @@ struct Swarm {
   bool kill = false;          // processes die and are restarted on the same address or another
   bool stop = false;          // processes stand still for a while, longer than the pings allow or not
   bool reborn = false;        // a stopped process wakes beside its successor
+  bool jump = false;          // wall clocks go back between a process's end and its successor's start
   bool cut = false;           // a cable: nothing is delivered, nobody is told
+  bool oneway = false;        // the same for one direction of a link
   bool reset = false;         // a link breaks, both ends are told
   bool stream = false;        // a data stream breaks alone
   bool clog = false;          // links of a pair deliver nothing for a while, then everything
@@ -43,6 +46,7 @@ struct Swarm {
   bool abort = false;         // engines abort at any moment
   bool early_clear = false;   // engines clear rooms that have not concluded
   bool unopened = false;      // one engine never opens its side
+  bool duplicate = false;     // two decode ranks are given one room
   bool hostile = false;       // tables of one to three entries, time limits below the latency
   bool pull = false;          // pairs on one host
   bool one_instance = false;  // the prefill ranks are dp groups of one instance
@@ -50,19 +54,30 @@ struct Swarm {
   bool slow = false;          // movers lag behind: releases come late
   std::uint32_t fault_count = 0;
   static Swarm draw(Prng& prng);
+  // Turns off what is not named; what is no trouble stays as drawn.
+  void keep_only(const std::vector<std::string>& faults);
   // The words for the kinds that are on.
   std::string text() const;
 };
+// The words for the kinds of trouble, as `SimOptions::faults` takes them.
+std::vector<std::string> fault_names();
 Limits draw_limits(const Swarm& swarm, Prng& prng);
 
 struct SimOptions {
   std::uint64_t seed = 1;
   std::uint32_t prefill = 2;  // ranks
   std::uint32_t decode = 2;
-  std::uint32_t rooms = 40;  // requests, on fewer room numbers
+  std::uint32_t rooms = 40;           // requests, on fewer room numbers
+  std::vector<std::string> faults{};  // the kinds of trouble there may be; empty: all
+  // Requests and pieces of trouble, counted from 0, that are left out; everything else is drawn as if they were there.
+  std::vector<std::uint32_t> without_requests{};
+  std::vector<std::uint32_t> without_faults{};
   Plant plant = Plant::none;
   bool story = false;  // keep what happened, for people; does not change what happens
 };
+
+// What to type to see the same run again.
+std::string command_line(const SimOptions& options);
 
 struct SimResult {
   bool ok = true;

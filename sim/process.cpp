@@ -9,8 +9,25 @@ namespace kvferry::sim {
 
 using std::chrono::microseconds;
 
+namespace {
+
+// Grows from process to process, but for a wall clock that has gone back.
+std::uint64_t draw_start_number(World& world, std::uint64_t number) {
+  const std::uint64_t now = 1000 * number;
+  return world.swarm.jump && world.prng.percent(50) ? world.prng.between(1, now) : now;
+}
+
+}  // namespace
+
 Process::Process(World& in, bool prefill_role, std::size_t place, std::uint64_t number, Address where)
-    : world(in), is_prefill(prefill_role), slot(place), id(number), address(std::move(where)), mover(in, *this) {
+    : world(in),
+      is_prefill(prefill_role),
+      slot(place),
+      id(number),
+      start_number(draw_start_number(in, number)),
+      address(std::move(where)),
+      mover(in, *this) {
+  listens = is_prefill;
   if (is_prefill) {
     sender_.emplace(core::SenderCore(world.limits, shape()), *this);
   } else {
@@ -25,7 +42,7 @@ protocol::Identity Process::identity() const {
   identity.instance = is_prefill ? world.instance_of(slot) : "decode-" + std::to_string(slot);
   if (is_prefill && world.swarm.one_instance) identity.place.dp = static_cast<std::uint32_t>(slot);
   identity.incarnation = Incarnation{{0xabc, id}};
-  identity.start_number = id;
+  identity.start_number = start_number;
   return identity;
 }
 

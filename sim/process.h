@@ -60,10 +60,12 @@ class Process final : public core::Ports {
   World& world;
   const bool is_prefill;
   const std::size_t slot;
-  const std::uint64_t id;  // also its start number
+  const std::uint64_t id;
+  const std::uint64_t start_number;
   const Address address;
   bool alive = true;
   bool stopped = false;
+  bool listens = true;
   PageMemory memory;
   Mover mover;
 

@@ -32,6 +32,8 @@ struct Side {
 
 struct Request {
   RequestId id = 0;
+  RequestId contents = 0;  // whose bytes it must hold: its own but for a rival
+  bool contested = false;  // two receivers were given its number
   RoomId room;
   std::size_t prefill = 0;  // slots
   std::size_t decode = 0;

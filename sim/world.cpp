@@ -13,6 +13,13 @@ namespace {
 
 constexpr std::uint64_t steps_max = 3'000'000;
 
+Swarm draw_swarm(const SimOptions& options, Prng& prng) {
+  Swarm swarm = Swarm::draw(prng);
+  if (!options.faults.empty()) swarm.keep_only(options.faults);
+  if (swarm.reborn) swarm.jump = false;  // of two that live the higher start number wins, whoever is the younger
+  return swarm;
+}
+
 bool is_dead(const Process* process) { return process == nullptr || !process->alive; }
 
 }  // namespace
@@ -20,7 +27,7 @@ bool is_dead(const Process* process) { return process == nullptr || !process->al
 World::World(const SimOptions& given)
     : options(given),
       prng(given.seed),
-      swarm(Swarm::draw(prng)),
+      swarm(draw_swarm(options, prng)),
       limits(draw_limits(swarm, prng)),
       judge(schedule, given.story),
       network(*this),
@@ -39,11 +46,18 @@ World::World(const SimOptions& given)
 
 SimResult World::run() {
   const Duration span = milliseconds(prng.between(10, 120)) * options.rooms;
+  const auto left_out = [](const std::vector<std::uint32_t>& without, std::uint32_t i) {
+    return std::ranges::find(without, i) != without.end();
+  };
   for (std::uint32_t i = 0; i < options.rooms; ++i) {
-    schedule.after(prng.between(Duration{}, span), [this] { engine.begin(); });
+    const Duration when = prng.between(Duration{}, span);
+    if (left_out(options.without_requests, i)) continue;
+    schedule.after(when, [this, i] { engine.begin(stream(Stream::request, i)); });
   }
   for (std::uint32_t i = 0; i < swarm.fault_count; ++i) {
-    schedule.after(prng.between(Duration{}, span), [this] { fault(); });
+    const Duration when = prng.between(Duration{}, span);
+    if (left_out(options.without_faults, i)) continue;
+    schedule.after(when, [this, i] { fault(stream(Stream::fault, i)); });
   }
   // Anything may happen; only the checkers judge.
   run_until(schedule.now() + span);
@@ -57,9 +71,7 @@ SimResult World::run() {
   result.ok = !judge.violated();
   if (!result.ok) {
     result.violation = "seed " + std::to_string(options.seed) + " (" + swarm.text() + "): " + judge.text();
-    result.story = judge.story() + "again with: kvferry simulate --seed " + std::to_string(options.seed) +
-                   " --seeds 1 --prefill " + std::to_string(options.prefill) + " --decode " +
-                   std::to_string(options.decode) + " --rooms " + std::to_string(options.rooms) + "\n";
+    result.story = judge.story() + "again with: " + command_line(options) + "\n";
   }
   result.swarm = swarm.text();
   result.trace_hash = judge.hash();
@@ -70,6 +82,11 @@ SimResult World::run() {
     if (request.receiver.state == Poll::failed) ++result.rooms_failed;
   }
   return result;
+}
+
+Prng World::stream(Stream kind, std::uint64_t number) const {
+  Prng mixed(options.seed * 0x2545f4914f6cdd1dull + static_cast<std::uint64_t>(kind));
+  return Prng(mixed.next() + number * 0x2545f4914f6cdd1dull);
 }
 
 void World::run_until(Instant until) {
@@ -135,7 +152,7 @@ void World::last_round() {
 
 Process* World::listening(const Address& address) const {
   for (const auto& process : all_) {
-    if (process->is_prefill && process->alive && process->address == address) return process.get();
+    if (process->alive && process->listens && process->address == address) return process.get();
   }
   return nullptr;
 }

@@ -32,6 +32,9 @@ class World {
 
   // ---- What processes ask of it. ----
   Duration latency() { return prng.long_tail(std::chrono::microseconds(150)); }
+  // Random numbers of one request or one piece of trouble, the same whatever else there is.
+  enum class Stream : std::uint64_t { request = 1, fault = 2 };
+  Prng stream(Stream kind, std::uint64_t number) const;
   Duration copy_time() { return prng.long_tail(std::chrono::microseconds(swarm.slow ? 3000 : 60)); }
   Process* listening(const Address& address) const;
   // The process that stands in a slot now; null while it is dead.
@@ -55,12 +58,12 @@ class World {
     bool there = false;
   };
   // ---- world_faults.cpp ----
-  void fault();
-  void kill_and_restart(bool prefill, std::size_t slot);
-  void stop_and_go_on(bool prefill, std::size_t slot);
-  void be_reborn(bool prefill, std::size_t slot);
-  void trouble_pair();
-  void outage();
+  void fault(Prng draw);
+  void kill_and_restart(bool prefill, std::size_t slot, Prng& draw);
+  void stop_and_go_on(bool prefill, std::size_t slot, Prng& draw);
+  void be_reborn(bool prefill, std::size_t slot, Prng& draw);
+  void trouble_pair(Prng& draw);
+  void outage(Prng& draw);
   void touch(std::optional<std::size_t> prefill, std::optional<std::size_t> decode, Duration lasts,
              const std::string& why);
   void start(bool prefill, std::size_t slot, bool same_address);

@@ -9,28 +9,28 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // One piece of trouble of a kind that exists in this run.
-void World::fault() {
+void World::fault(Prng draw) {
+  const bool on[] = {swarm.kill, swarm.stop, swarm.reborn,
+                     swarm.cut || swarm.oneway || swarm.reset || swarm.stream || swarm.clog, swarm.outage};
   std::vector<int> kinds;
-  const bool on[] = {swarm.kill, swarm.stop, swarm.reborn, swarm.cut || swarm.reset || swarm.stream || swarm.clog,
-                     swarm.outage};
   for (int kind = 0; kind < 5; ++kind) {
     if (on[kind]) kinds.push_back(kind);
   }
   if (kinds.empty()) return;
   ++faults_;
-  const bool prefill = prng.percent(50);
-  const std::size_t slot = prng.below(prefill ? options.prefill : options.decode);
-  switch (prng.pick(kinds)) {
+  const bool prefill = draw.percent(50);
+  const std::size_t slot = draw.below(prefill ? options.prefill : options.decode);
+  switch (draw.pick(kinds)) {
     case 0:
-      return kill_and_restart(prefill, slot);
+      return kill_and_restart(prefill, slot, draw);
     case 1:
-      return stop_and_go_on(prefill, slot);
+      return stop_and_go_on(prefill, slot, draw);
     case 2:
-      return be_reborn(prefill, slot);
+      return be_reborn(prefill, slot, draw);
     case 3:
-      return trouble_pair();
+      return trouble_pair(draw);
     default:
-      return outage();
+      return outage(draw);
   }
 }
 
@@ -53,7 +53,7 @@ void World::touch(std::optional<std::size_t> prefill, std::optional<std::size_t>
 void World::start(bool prefill, std::size_t slot, bool same_address) {
   const std::uint64_t number = ++processes_;
   Address address{(prefill ? "10.1.0." : "10.2.0.") + std::to_string(slot + 1), 9000};
-  if (!same_address) address.port = static_cast<std::uint16_t>(9000 + number);
+  if (!same_address || listening(address) != nullptr) address.port = static_cast<std::uint16_t>(9000 + number);
   all_.push_back(std::make_unique<Process>(*this, prefill, slot, number, address));
   Process* process = all_.back().get();
   ranks_[{prefill, slot}] = process;
@@ -75,28 +75,29 @@ void World::kill(Process& process) {
   }
 }
 
-void World::kill_and_restart(bool prefill, std::size_t slot) {
+void World::kill_and_restart(bool prefill, std::size_t slot, Prng& draw) {
   Process* process = rank(prefill, slot);
   if (process == nullptr) return;
-  const Duration away = prng.percent(50) ? prng.between(Duration{}, Duration(milliseconds(5)))
-                                         : prng.between(Duration{}, Duration(seconds(3)));
+  const Duration away = draw.percent(50) ? draw.between(Duration{}, Duration(milliseconds(5)))
+                                         : draw.between(Duration{}, Duration(seconds(3)));
   const auto side = [&](bool wanted) { return prefill == wanted ? std::optional(slot) : std::nullopt; };
   touch(side(true), side(false), away + seconds(5), process->name() + " was killed");
   kill(*process);
-  const bool same_address = prng.percent(70);
-  schedule.after(away, [this, prefill, slot, same_address] {
+  const bool same_address = draw.percent(70);
+  const bool other_instance = draw.percent(50);
+  schedule.after(away, [this, prefill, slot, same_address, other_instance] {
     if (rank(prefill, slot) != nullptr) return;
-    if (prefill && prng.percent(50)) ++epoch_[slot];
+    if (prefill && other_instance) ++epoch_[slot];
     start(prefill, slot, same_address);
   });
 }
 
-void World::stop_and_go_on(bool prefill, std::size_t slot) {
+void World::stop_and_go_on(bool prefill, std::size_t slot, Prng& draw) {
   Process* process = rank(prefill, slot);
   if (process == nullptr || process->stopped) return;
   process->stop();
-  const Duration away = prng.percent(50) ? prng.between(Duration{}, Duration(milliseconds(500)))
-                                         : prng.between(Duration{}, Duration(seconds(10)));
+  const Duration away = draw.percent(50) ? draw.between(Duration{}, Duration(milliseconds(500)))
+                                         : draw.between(Duration{}, Duration(seconds(10)));
   const auto side = [&](bool wanted) { return prefill == wanted ? std::optional(slot) : std::nullopt; };
   // Short stops are no reason to fail.
   if (away > limits.ping_interval) touch(side(true), side(false), away + seconds(6), process->name() + " was stopped");
@@ -104,29 +105,39 @@ void World::stop_and_go_on(bool prefill, std::size_t slot) {
 }
 
 // A process stands still, another takes its place, and then it wakes.
-void World::be_reborn(bool prefill, std::size_t slot) {
+void World::be_reborn(bool prefill, std::size_t slot, Prng& draw) {
   Process* old = rank(prefill, slot);
   if (old == nullptr || old->stopped) return;
   old->stop();
-  const Duration away = prng.between(Duration(milliseconds(1)), Duration(seconds(6)));
+  const Duration away = draw.between(Duration(milliseconds(1)), Duration(seconds(6)));
   const auto side = [&](bool wanted) { return prefill == wanted ? std::optional(slot) : std::nullopt; };
-  touch(side(true), side(false), away + seconds(8), old->name() + " has a successor");
+  // Who registered without an incarnation is never told that it was replaced.
+  const Duration told = draw.between(Duration{}, Duration(seconds(3)));
+  const Duration lasts = prefill && swarm.nameless ? std::chrono::hours(1) : away + told + seconds(8);
+  touch(side(true), side(false), lasts, old->name() + " has a successor");
   start(prefill, slot, false);
-  schedule.after(away, [old] { old->go_on(); });
+  schedule.after(away, [this, old, told] {
+    old->go_on();
+    if (!old->is_prefill || swarm.nameless) return;
+    old->run_at(schedule.now() + told, [old] {
+      old->listens = false;
+      old->post(core::event::Replaced{Error{Code::closed, "another process has registered as this rank"}});
+    });
+  });
 }
 
-void World::trouble_pair() {
-  const std::size_t prefill = prng.below(options.prefill);
-  const std::size_t decode = prng.below(options.decode);
+void World::trouble_pair(Prng& draw) {
+  const std::size_t prefill = draw.below(options.prefill);
+  const std::size_t decode = draw.below(options.decode);
   const std::string pair = "P" + std::to_string(prefill) + "-D" + std::to_string(decode);
   std::vector<int> kinds;
-  const bool on[] = {swarm.cut, swarm.reset, swarm.stream, swarm.clog};
-  for (int kind = 0; kind < 4; ++kind) {
+  const bool on[] = {swarm.cut, swarm.reset, swarm.stream, swarm.clog, swarm.oneway};
+  for (int kind = 0; kind < 5; ++kind) {
     if (on[kind]) kinds.push_back(kind);
   }
-  const Duration lasts = prng.percent(50) ? prng.between(Duration{}, Duration(milliseconds(300)))
-                                          : prng.between(Duration{}, Duration(seconds(8)));
-  switch (prng.pick(kinds)) {
+  const Duration lasts = draw.percent(50) ? draw.between(Duration{}, Duration(milliseconds(300)))
+                                          : draw.between(Duration{}, Duration(seconds(8)));
+  switch (draw.pick(kinds)) {
     case 0:
       judge.tell(0, "the cable of " + pair + " is cut");
       touch(prefill, decode, lasts + seconds(10), "its cable was cut");
@@ -139,6 +150,10 @@ void World::trouble_pair() {
       judge.tell(0, "the data stream of " + pair + " breaks");
       touch(prefill, decode, seconds(2), "its data stream broke");
       return network.break_stream(prefill, decode);
+    case 4:
+      judge.tell(0, "the link of " + pair + " carries nothing one way");
+      touch(prefill, decode, seconds(12), "its link carried nothing one way");
+      return network.deafen(prefill, decode, draw.percent(50));
     default:
       judge.tell(0, "the links of " + pair + " are clogged");
       if (lasts > limits.ping_interval) touch(prefill, decode, lasts + seconds(8), "its link was clogged");
@@ -147,10 +162,10 @@ void World::trouble_pair() {
 }
 
 // Rooms wait for the bootstrap server: that is no reason to fail.
-void World::outage() {
-  const Address bootstrap = bootstrap_of(prng.below(options.prefill));
+void World::outage(Prng& draw) {
+  const Address bootstrap = bootstrap_of(draw.below(options.prefill));
   judge.tell(0, "the bootstrap server " + bootstrap.text() + " is away");
-  outage_until_[bootstrap] = schedule.now() + prng.between(Duration(milliseconds(1)), Duration(seconds(5)));
+  outage_until_[bootstrap] = schedule.now() + draw.between(Duration(milliseconds(1)), Duration(seconds(5)));
 }
 
 // From here on everybody is up and linked to everybody.

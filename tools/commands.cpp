@@ -25,6 +25,7 @@ void add_commands(CLI::App& app, Context& context) {
   add_doctor(app, context);
   add_bootstrap(app, context);
   add_replay(app, context);
+  add_simulate(app, context);
   add_bench(app, context);
 }
 

@@ -102,6 +102,11 @@ struct Received {
 struct PeerExited {
   Incarnation incarnation;
 };
+// Another process has taken this prefill rank's place at the bootstrap server: decode ranks that are still linked here
+// must not go on with one process while others are sent to the next.
+struct Replaced {
+  Error reason;
+};
 struct SizesFetched {
   Address bootstrap;
   Result<InstanceSizes> sizes;
@@ -120,7 +125,7 @@ struct DialFailed {
 
 using SenderEvent =
     std::variant<event::OpenSender, event::InitSender, event::SendChunk, event::AbortRoom, event::ClearRoom,
-                 event::SessionUp, event::SessionDown, event::Received, event::PeerExited, MoverEvent>;
+                 event::SessionUp, event::SessionDown, event::Received, event::PeerExited, event::Replaced, MoverEvent>;
 using ReceiverEvent = std::variant<event::OpenReceiver, event::InitReceiver, event::AbortRoom, event::ClearRoom,
                                    event::SessionUp, event::SessionDown, event::Received, event::SizesFetched,
                                    event::RouteFetched, event::DialFailed, MoverEvent>;

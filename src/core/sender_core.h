@@ -132,6 +132,8 @@ class SenderCore {
   void handle(event::SessionDown& e, Instant now, Effects& out);
   void handle(event::Received& e, Instant now, Effects& out);
   void handle(event::PeerExited& e, Instant now, Effects& out);
+  void handle(event::Replaced& e, Instant now, Effects& out);
+  void fail_replaced(HandleId handle, Instant now, Effects& out);
   void lose(SessionId session, Error error, Instant now, Effects& out);
   void release_readers(const Incarnation& incarnation, Instant now, Effects& out);
   void on_session_time(SessionId session, Instant now, Effects& out);
@@ -154,6 +156,7 @@ class SenderCore {
   std::map<RoomId, Outcome> outcomes_;  // bounded by outcomes_max
   std::map<std::uint64_t, RoomId> outcome_order_;
   std::uint64_t serial_ = 0;
+  std::optional<Error> replaced_;  // nothing is begun any more
   Timers<HandleId> room_timers_;
   Timers<SessionId> session_timers_;
   Timers<std::uint64_t> early_timers_;

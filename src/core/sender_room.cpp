@@ -20,6 +20,7 @@ void SenderCore::handle(event::OpenSender& e, Instant now, Effects& out) {
   room.id = e.room;
   room.deadline = now + limits_.bootstrap_timeout;
   live_[e.room] = e.handle;
+  if (replaced_) return fail_replaced(e.handle, now, out);
   room_timers_.set(e.handle, room.deadline);
   // A new use of the number: what was remembered of an earlier one does not answer its grants.
   if (const auto old = outcomes_.find(e.room); old != outcomes_.end()) {

@@ -11,6 +11,11 @@ namespace kvferry::core {
 
 void SenderCore::handle(event::SessionUp& e, Instant now, Effects& out) {
   KVF_ASSERT(!sessions_.contains(e.session));
+  if (replaced_) {
+    out.push_back(effect::CloseSession{e.session, *replaced_});
+    out.push_back(effect::CloseMoverSession{e.session});
+    return;
+  }
   // One link a pair of ranks. The process that started later is the rank; a second link of one process replaces the
   // first.
   std::vector<SessionId> replaced;
@@ -51,6 +56,23 @@ void SenderCore::handle(event::PeerExited& e, Instant now, Effects& out) {
   }
   for (const SessionId id : sessions) lose(id, Error{Code::peer_lost, "the process has exited"}, now, out);
   release_readers(e.incarnation, now, out);
+}
+
+void SenderCore::handle(event::Replaced& e, Instant now, Effects& out) {
+  if (replaced_) return;
+  replaced_ = std::move(e.reason);
+  std::vector<HandleId> rooms;
+  for (const auto& [id, handle] : live_) rooms.push_back(handle);
+  for (const HandleId handle : rooms) fail_replaced(handle, now, out);
+  while (!sessions_.empty()) lose(sessions_.begin()->first, *replaced_, now, out);
+}
+
+void SenderCore::fail_replaced(HandleId handle, Instant now, Effects& out) {
+  Room* room = find(handle);
+  if (room == nullptr || room->concluded()) return;
+  Error error = *replaced_;
+  error.room = room->id.value;
+  fail(*room, std::move(error), now, out);
 }
 
 // Ends a session: exactly the rooms that need it fail, its early grants go, its channels close.

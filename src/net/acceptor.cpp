@@ -7,7 +7,7 @@
 
 #include "base/try.h"
 #include "net/sockets.h"
-#include "os/fd.h"
+#include "os/fork.h"
 #include "os/log.h"
 
 namespace kvferry::net {
@@ -64,7 +64,8 @@ void Acceptor::accept_ready() {
 bool Acceptor::accept_one() {
   tcp::endpoint peer;
   auto length = static_cast<socklen_t>(peer.capacity());
-  os::Fd fd(::accept4(acceptor_.native_handle(), peer.data(), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  os::Fd fd = os::not_for_children(
+      [&] { return ::accept4(acceptor_.native_handle(), peer.data(), &length, SOCK_CLOEXEC | SOCK_NONBLOCK); });
   const int error = errno;
   more_ = true;
   if (!fd) {

@@ -29,6 +29,7 @@ class RegistrationKeeper {
   struct Status {
     bool registered = false;
     std::uint64_t generation = 0;
+    bool replaced = false;   // another process has this place; the keeper has stopped for good
     std::string last_error;  // empty after a success
   };
   // `on_change` is called on the loop whenever Status changes.

@@ -59,6 +59,7 @@ struct RegistrationKeeper::Impl : std::enable_shared_from_this<Impl> {
     }
     Status next = status;
     next.registered = false;
+    next.replaced = replaced;
     next.last_error = error.text;
     show(std::move(next));
     if (stopped) return;

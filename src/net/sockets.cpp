@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/try.h"
+#include "os/fork.h"
 
 namespace kvferry::net {
 namespace {
@@ -48,7 +49,8 @@ Result<std::vector<tcp::endpoint>> endpoints_to_bind(const Address& address) {
 }
 
 Result<os::Fd> bind_and_listen(const Address& address, const tcp::endpoint& endpoint) {
-  os::Fd fd(::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  os::Fd fd = os::not_for_children(
+      [&] { return ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP); });
   if (!fd) return cannot_listen(address, words(errno));
   const int on = 1;
   const int off = 0;
@@ -115,7 +117,8 @@ Result<tcp::acceptor> open_acceptor(asio::io_context& loop, const Address& addre
 }
 
 Result<tcp::socket> open_socket(asio::io_context& loop, const tcp::endpoint& endpoint) {
-  os::Fd fd(::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  os::Fd fd = os::not_for_children(
+      [&] { return ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP); });
   if (!fd) return Error{Code::unreachable, words(errno)};
   tcp::socket socket(loop);
   boost::system::error_code failed;

@@ -6,6 +6,7 @@
 #include "base/try.h"
 #include "kvferry/kvferry.h"
 #include "net/bootstrap_server.h"
+#include "os/fork.h"
 #include "os/thread.h"
 
 namespace kvferry {
@@ -16,6 +17,7 @@ struct BootstrapServer::Impl {
   std::unique_ptr<net::HttpBootstrapServer> server;
   std::string address;
   std::thread thread;
+  const unsigned made_in = os::fork_generation();
 
   ~Impl() {
     loop.stop();
@@ -25,8 +27,14 @@ struct BootstrapServer::Impl {
 
 BootstrapServer::BootstrapServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 BootstrapServer::BootstrapServer(BootstrapServer&&) noexcept = default;
-BootstrapServer& BootstrapServer::operator=(BootstrapServer&&) noexcept = default;
-BootstrapServer::~BootstrapServer() = default;
+BootstrapServer& BootstrapServer::operator=(BootstrapServer&& other) noexcept {
+  BootstrapServer old(std::move(impl_));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+BootstrapServer::~BootstrapServer() {
+  if (impl_ && impl_->made_in != os::fork_generation()) static_cast<void>(impl_.release());
+}
 
 Result<BootstrapServer> BootstrapServer::start(BootstrapOptions options) {
   if (!options.settings) {

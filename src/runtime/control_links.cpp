@@ -36,8 +36,17 @@ void Control::start_registration() {
   registration.ttl = options_.settings.lease_ttl;
   registration_ = std::make_unique<net::RegistrationKeeper>(
       loop_, *options_.bootstrap, options_.settings, registration,
-      [server = options_.bootstrap->text()](const net::RegistrationKeeper::Status& status) {
-        if (status.registered) {
+      [this, server = options_.bootstrap->text()](const net::RegistrationKeeper::Status& status) {
+        if (status.replaced) {
+          listener_.reset();  // who is sent here meanwhile is refused at once, and asks for the route again
+          push(core::event::Replaced{
+              Error{Code::closed,
+                    "another process has registered as this rank (instance " + options_.instance + ") at " + server +
+                        ": this one is given up; a manager that is to work beside it needs another instance or place",
+                    {},
+                    server}});
+          turn();
+        } else if (status.registered) {
           os::log().info("registered with {}, generation {}", server, status.generation);
         } else if (!status.last_error.empty()) {
           os::log().warn("not registered with {}: {}", server, status.last_error);

@@ -1,8 +1,5 @@
 #include "runtime/manager.h"
 
-#include <pthread.h>
-
-#include <atomic>
 #include <utility>
 
 #include "base/limits_from.h"
@@ -14,8 +11,6 @@
 
 namespace kvferry::runtime {
 namespace {
-
-std::atomic<unsigned> generation{0};
 
 Result<void> check_place(const ManagerOptions& options) {
   const Parallel& p = options.parallel;
@@ -30,11 +25,6 @@ Result<void> check_place(const ManagerOptions& options) {
 }
 
 }  // namespace
-
-unsigned fork_generation() {
-  [[maybe_unused]] static const int once = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
-  return generation.load(std::memory_order_relaxed);
-}
 
 Manager::Manager(Role the_role, Memory the_memory, Settings the_settings)
     : role(the_role),
@@ -77,14 +67,14 @@ Result<std::shared_ptr<Manager>> Manager::create(ManagerOptions options) {
 }
 
 Result<void> Manager::usable() const {
-  if (made_in_ != fork_generation()) {
+  if (made_in_ != os::fork_generation()) {
     return Error{Code::closed, "this manager was made before the process was forked; make one in the child"};
   }
   return {};
 }
 
 void Manager::shut_down() {
-  if (made_in_ != fork_generation()) {
+  if (made_in_ != os::fork_generation()) {
     // Its threads are the parent's. What it holds here is given up, not ended.
     static_cast<void>(control.release());
     return;

@@ -5,13 +5,11 @@
 #include <string>
 
 #include "kvferry/kvferry.h"
+#include "os/fork.h"
 #include "runtime/control.h"
 #include "runtime/exchange.h"
 
 namespace kvferry::runtime {
-
-// How often this process was forked off another: a manager made before does not work in the child.
-unsigned fork_generation();
 
 class Manager {
  public:
@@ -30,7 +28,7 @@ class Manager {
 
  private:
   Manager(Role the_role, Memory the_memory, Settings the_settings);
-  const unsigned made_in_ = fork_generation();
+  const unsigned made_in_ = os::fork_generation();
 };
 
 }  // namespace kvferry::runtime

@@ -63,6 +63,20 @@ TEST(sender_session, a_second_link_of_one_process_replaces_the_first) {
               Contains("handle 7 is failed peer_lost: the peer linked anew @d1"));
 }
 
+TEST(sender_session, a_replaced_rank_fails_its_rooms_and_begins_nothing_any_more) {
+  SenderRig rig;
+  rig.link(1);
+  rig.ready(7, 7, 1, 70, 2);
+  rig.open(8, 8);
+  const auto said = rig.on(event::Replaced{Error{Code::closed, "another rank has its place"}});
+  EXPECT_THAT(said, Contains("handle 7 is failed closed: another rank has its place"));
+  EXPECT_THAT(said, Contains("handle 8 is failed closed: another rank has its place"));
+  EXPECT_THAT(said, Contains(HasSubstr("close session 1")));
+  EXPECT_THAT(rig.link(2), ElementsAre("close session 2 closed: another rank has its place", "close mover session 2"));
+  EXPECT_THAT(rig.open(9, 9), Contains("handle 9 is failed closed: another rank has its place"));
+  EXPECT_THAT(rig.on(event::Replaced{Error{Code::closed, "again"}}), IsEmpty());
+}
+
 TEST(sender_session, ranks_of_one_place_in_two_instances_are_two_ranks) {
   SenderRig rig;
   rig.link_as(1, SenderRig::identity(1, "decode"));

@@ -89,6 +89,7 @@ TEST_F(Keeping, a_replaced_registration_stops_and_says_so) {
   const auto new_keeper = keep(new_seen, 9'001);
   ASSERT_TRUE(run_until(loop, [&] { return registered(new_seen) && !registered(old_seen); }));
   EXPECT_NE(old_seen.back().last_error.find("replaced"), std::string::npos) << old_seen.back().last_error;
+  EXPECT_TRUE(old_seen.back().replaced);
   EXPECT_GE(new_seen.back().generation, 2u);
   loop.run_for(settings.lease_ttl * 2);
   EXPECT_TRUE(run_until(loop, [&] { return routed_port() == 9'001; }));

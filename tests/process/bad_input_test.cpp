@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "process/pair.h"
 
 namespace kvferry::testing {
@@ -249,6 +251,32 @@ TEST(BadInput, memory_that_is_null_empty_ragged_or_not_mapped_does_not_register)
   expect_has(refused({hole, good.length, good.item_bytes}), {"invalid_argument", "region 1", "not mapped"});
 }
 
+std::size_t open_sockets() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry, gone).string().starts_with("socket:")) ++count;
+  }
+  return count;
+}
+
+// A copy of a link in a child that sleeps on would hide from the peer that this process was killed.
+TEST(BadInput, a_forked_child_has_no_links_streams_and_listeners) {
+  const std::size_t before = open_sockets();
+  for (const PairOptions& options : {PairOptions{Transport::tcp}, PairOptions{Transport::samehost, true}}) {
+    Pair pair(options);
+    expect_works(pair, 1);
+    ASSERT_GT(open_sockets(), before);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(open_sockets() == before ? 0 : 1);
+    int status = 1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    expect_works(pair, 2);
+  }
+}
+
 TEST(BadInput, a_manager_refuses_to_work_in_a_forked_child) {
   Pair pair;
   expect_works(pair, 1);
@@ -256,6 +284,9 @@ TEST(BadInput, a_manager_refuses_to_work_in_a_forked_child) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto sender = pair.prefill->open_sender(9);
+    pair.prefill.reset();
+    pair.decode.reset();
+    pair.server.reset();
     ::_exit(!sender && sender.error().code == Code::closed ? 0 : 1);
   }
   int status = 1;

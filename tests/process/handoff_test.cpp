@@ -144,6 +144,30 @@ TEST_P(HandOff, a_prefill_rank_that_dies_fails_its_rooms_and_is_found_again_afte
   expect_success(sender);
 }
 
+TEST(Replaced, a_rank_whose_place_another_process_has_taken_gives_up_and_the_other_serves) {
+  Pair pair;
+  pair.settings.lease_ttl = 1000ms;
+  pair.start_prefill();
+  const std::vector<std::int32_t> page{1};
+  const auto hand_over = [&](KvManager& prefill, std::uint64_t room) {
+    auto sender = prefill.open_sender(room);
+    ASSERT_TRUE(sender);
+    Receiver receiver = pair.receive(room);
+    ASSERT_TRUE(receiver.init({page}));
+    ASSERT_TRUE(sender->init({1}));
+    ASSERT_TRUE(sender->send({page}));
+    expect_success(receiver);
+  };
+  hand_over(*pair.prefill, 1);
+  Sender waiting = pair.sending(2);
+  KvManager successor = pair.make(Role::prefill, pair.prefill_memory.memory);
+  ASSERT_EQ(waiting.wait(long_enough).value(), Poll::failed);
+  EXPECT_NE(waiting.error()->text.find("another process has registered"), std::string::npos);
+  Sender late = pair.sending(3);
+  ASSERT_EQ(late.wait(long_enough).value(), Poll::failed);
+  hand_over(successor, 4);
+}
+
 TEST(Address, a_manager_that_listens_on_all_addresses_announces_one_that_is_reached) {
   Pair pair;
   pair.settings.host = "0.0.0.0";

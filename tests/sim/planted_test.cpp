@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "sim/options.h"
+#include "sim/shrink.h"
 
 namespace {
 
@@ -26,6 +27,17 @@ TEST_P(Planted, is_found) {
     return;
   }
   FAIL() << plant_name(options.plant) << " went unnoticed in " << seeds_max << " seeds";
+}
+
+TEST(planted, what_a_violation_does_not_need_is_left_out) {
+  SimOptions options;
+  options.plant = Plant::aux_forgotten;
+  while (run(options).ok) ++options.seed;
+  const Shrunk shrunk = shrink(options);
+  EXPECT_FALSE(shrunk.result.ok);
+  EXPECT_GE(shrunk.options.without_requests.size(), options.rooms - 1);  // one room with an aux record shows it
+  EXPECT_NE(shrunk.result.story.find("VIOLATION"), std::string::npos);
+  EXPECT_NE(shrunk.result.story.find("--without-requests"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(all, Planted, testing::ValuesIn(planted),

@@ -11,7 +11,7 @@
 #include "layout/pages.h"
 #include "os/clock.h"
 #include "os/event_fd.h"
-#include "os/fd.h"
+#include "os/fork.h"
 #include "os/log.h"
 #include "os/thread.h"
 #include "transport/samehost/memory_socket.h"
@@ -170,7 +170,8 @@ std::unique_ptr<MemoryServer> MemoryServer::start(const Memory& memory) {
   Bits128 random;
   if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) return nullptr;
   std::string name = "kvferry-" + to_hex(random);
-  os::Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  os::Fd listener =
+      os::not_for_children([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   socklen_t length = 0;
   const sockaddr_un address = abstract_address(name, length);
   if (!listener || ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
