@@ -8,18 +8,15 @@ find_package(spdlog REQUIRED)
 add_library(kvf_flags INTERFACE)
 target_compile_options(kvf_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 takes "literal" + std::string&& for an overlapping copy (GCC bug 105651).
-  target_compile_options(kvf_flags INTERFACE -Wno-restrict)
+  # g++ 12 takes "literal" + std::string&& for an overlapping copy (GCC bug 105651), and members of a moved variant for
+  # uninitialized.
+  target_compile_options(kvf_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
 if(KVFERRY_WERROR)
   target_compile_options(kvf_flags INTERFACE -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(kvf_flags INTERFACE -Wthread-safety)
-endif()
-if(KVFERRY_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # With the sanitizers' own code in between, g++ takes members of a moved variant for uninitialized.
-  target_compile_options(kvf_flags INTERFACE -Wno-maybe-uninitialized)
 endif()
 if(KVFERRY_SANITIZE)
   add_compile_options(-fsanitize=${KVFERRY_SANITIZE} -fno-omit-frame-pointer)

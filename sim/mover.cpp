@@ -248,6 +248,9 @@ void Mover::place(SessionId session, const DataFrame& frame) {
     if (!forgets) {
       world_.judge.on_write(process_, frame.component, *to, frame.transfer);
       process_.memory.write(frame.component, *to, frame.values);
+      if (world_.options.plant == Plant::bits_flipped && world_.prng.percent(2)) {
+        process_.memory.write(frame.component, *to, std::vector<std::uint64_t>(frame.values.size(), 0xbad));
+      }
     }
     if (world_.prng.percent(20)) {
       process_.post_mover(core::Progress{session, frame.transfer, frame.values.size() * sizeof(std::uint64_t)});

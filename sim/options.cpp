@@ -32,6 +32,8 @@ const char* plant_name(Plant plant) {
       return "confirm_lost";
     case Plant::aux_forgotten:
       return "aux_forgotten";
+    case Plant::bits_flipped:
+      return "bits_flipped";
   }
   return "unknown";
 }
@@ -51,7 +53,8 @@ constexpr std::array troubles{Kind{"kill", &Swarm::kill},         Kind{"stop", &
                               Kind{"unopened", &Swarm::unopened}, Kind{"duplicate", &Swarm::duplicate},
                               Kind{"hostile", &Swarm::hostile}};
 constexpr std::array shapes{Kind{"pull", &Swarm::pull}, Kind{"one_instance", &Swarm::one_instance},
-                            Kind{"nameless", &Swarm::nameless}, Kind{"slow", &Swarm::slow}};
+                            Kind{"nameless", &Swarm::nameless}, Kind{"slow", &Swarm::slow},
+                            Kind{"verify", &Swarm::verify}};
 
 // 1,2,3,7 as "1-3,7".
 std::string ranges(const std::vector<std::uint32_t>& numbers) {
@@ -79,6 +82,7 @@ Swarm Swarm::draw(Prng& prng) {
   swarm.one_instance = prng.percent(40);
   swarm.nameless = prng.percent(15);
   swarm.slow = prng.percent(30);
+  swarm.verify = prng.percent(25);
   const bool calm = prng.percent(10);
   for (const Kind& kind : troubles) swarm.*kind.on = prng.percent(33) && !calm;
   swarm.hostile = prng.percent(60) && swarm.hostile;
@@ -123,6 +127,7 @@ Limits draw_limits(const Swarm& swarm, Prng& prng) {
   limits.outcome_ttl = seconds(10);
   limits.queued_interval = seconds(5);
   limits.retry_max = milliseconds(500);
+  limits.verify = swarm.verify;
   limits.inline_bytes_max = prng.pick(std::vector<std::uint64_t>{0, 0, 100, 100'000});
   if (!swarm.hostile) return limits;
   for (Duration Limits::*time : {&Limits::bootstrap_timeout, &Limits::send_timeout, &Limits::progress_timeout,

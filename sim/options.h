@@ -23,12 +23,13 @@ enum class Plant : std::uint8_t {
   transfer_ids_reused,   // the transfer id is the room number
   confirm_lost,          // some confirmations are not sent
   aux_forgotten,         // the aux record is reported and not written
+  bits_flipped,          // memory, driver or card change a word now and then
   dead_letters,          // what a lost link did not deliver is delivered over the next one
 };
 inline constexpr std::array planted{Plant::window_closed_early,  Plant::placed_early, Plant::stopped_early,
                                     Plant::session_closed_early, Plant::deaf_to_time, Plant::prefix_addresses,
                                     Plant::transfer_ids_reused,  Plant::confirm_lost, Plant::aux_forgotten,
-                                    Plant::dead_letters};
+                                    Plant::dead_letters,         Plant::bits_flipped};
 const char* plant_name(Plant plant);
 
 // Which kinds of trouble exist in a run at all, drawn from the seed: with everything at once nothing gets far enough.
@@ -51,6 +52,7 @@ struct Swarm {
   bool pull = false;          // pairs on one host
   bool one_instance = false;  // the prefill ranks are dp groups of one instance
   bool nameless = false;      // prefill ranks are registered without their incarnation
+  bool verify = false;        // decode ranks want the end-to-end check
   bool slow = false;          // movers lag behind: releases come late
   std::uint32_t fault_count = 0;
   static Swarm draw(Prng& prng);
@@ -73,7 +75,8 @@ struct SimOptions {
   std::vector<std::uint32_t> without_requests{};
   std::vector<std::uint32_t> without_faults{};
   Plant plant = Plant::none;
-  bool story = false;  // keep what happened, for people; does not change what happens
+  bool verify = false;  // the end-to-end check in every run, not in some
+  bool story = false;   // keep what happened, for people; does not change what happens
 };
 
 // What to type to see the same run again.

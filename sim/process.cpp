@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/crc32c.h"
 #include "sim/world.h"
 
 namespace kvferry::sim {
@@ -236,6 +237,20 @@ void Process::perform(core::effect::CloseWindow& e) {
 }
 
 void Process::perform(core::effect::Move& e) { mover.move(std::move(e.order)); }
+// Reads all of it a little later, when whoever was given the pages too early would have written there.
+void Process::perform(core::effect::Sum& e) {
+  run_at(world.schedule.now() + world.copy_time(), [this, order = std::move(e.order)] {
+    std::uint32_t sum = 0;
+    for (const core::ItemList& list : order.lists) {
+      world.judge.on_read(*this, list.component, list.items, order.transfer);
+      for (const std::uint64_t word : memory.read(list.component, list.items)) {
+        sum = crc32c(std::as_bytes(std::span(&word, 1)), sum);
+      }
+    }
+    post_mover(core::Summed{order.session, order.transfer, sum});
+  });
+}
+
 void Process::perform(core::effect::StopMoves& e) { mover.stop(e.session, e.transfer); }
 void Process::perform(core::effect::CloseMoverSession& e) { mover.close_session(e.session); }
 

@@ -36,11 +36,12 @@ class Process final : public core::Ports {
   // ---- Into the core: the next turn takes it. ----
   template <class Event>
   void post(Event event) {
-    if constexpr (std::is_constructible_v<core::SenderEvent, Event>) {
-      if (is_prefill) sender_events_.push_back(core::SenderEvent{std::move(event)});
-    }
-    if constexpr (std::is_constructible_v<core::ReceiverEvent, Event>) {
-      if (!is_prefill) receiver_events_.push_back(core::ReceiverEvent{std::move(event)});
+    if (is_prefill) {
+      if constexpr (std::is_constructible_v<core::SenderEvent, Event>) sender_events_.emplace_back(std::move(event));
+    } else {
+      if constexpr (std::is_constructible_v<core::ReceiverEvent, Event>) {
+        receiver_events_.emplace_back(std::move(event));
+      }
     }
     turn_soon();
   }
@@ -78,6 +79,7 @@ class Process final : public core::Ports {
   void perform(core::effect::OpenWindow& e) override;
   void perform(core::effect::CloseWindow& e) override;
   void perform(core::effect::Move& e) override;
+  void perform(core::effect::Sum& e) override;
   void perform(core::effect::StopMoves& e) override;
   void perform(core::effect::CloseMoverSession& e) override;
   void perform(core::effect::RoomChanged& e) override;

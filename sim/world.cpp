@@ -16,6 +16,7 @@ constexpr std::uint64_t steps_max = 3'000'000;
 Swarm draw_swarm(const SimOptions& options, Prng& prng) {
   Swarm swarm = Swarm::draw(prng);
   if (!options.faults.empty()) swarm.keep_only(options.faults);
+  swarm.verify = swarm.verify || options.verify;
   if (swarm.reborn) swarm.jump = false;  // of two that live the higher start number wins, whoever is the younger
   return swarm;
 }

@@ -32,6 +32,7 @@ struct Options {
   unsigned rounds = 3;
   unsigned streams = 1;
   double seconds_max = 40;
+  bool verify = false;
 };
 
 struct Case {
@@ -39,6 +40,7 @@ struct Case {
   std::size_t page_bytes = 0;
   std::vector<double> gbps{};
   std::vector<double> limit_gbps{};
+  std::vector<double> verified_gbps{};  // with the end-to-end check
 };
 
 double gbps_of(const bench::Scatter& scatter, double seconds) {
@@ -70,7 +72,7 @@ class CopyBench {
     from_ = bench::shuffled(pages, seed);
     to_ = bench::shuffled(pages, seed + 1'000'000);
     const bench::Scatter scatter{.from = from_, .to = to_, .page_bytes = one.page_bytes};
-    KVF_TRY(source, open(one));
+    KVF_TRY(source, open(one, Verify::off));
     double limit = 0;
     double seconds = 0;
     // Who goes first changes with every turn: the second one may find warmer or more tired hardware.
@@ -85,15 +87,28 @@ class CopyBench {
     KVF_CHECK(ask(child_, {.ask = Ask::close}));
     one.gbps.push_back(gbps_of(scatter, seconds));
     one.limit_gbps.push_back(gbps_of(scatter, limit));
-    return {};
+    return options_.verify ? measure_verified(one, seed, scatter) : Result<void>();
   }
 
  private:
   CopyBench(const Options& options, bench::Child& child) : options_(options), child_(child) {}
 
+  Result<void> measure_verified(Case& one, std::uint64_t seed, const bench::Scatter& scatter) {
+    KVF_TRY(source, open(one, Verify::crc32c));
+    static_cast<void>(source);
+    KVF_TRY(seconds, room_seconds(one, seed, scatter));
+    manager_.reset();
+    KVF_CHECK(ask(child_, {.ask = Ask::close}));
+    one.verified_gbps.push_back(gbps_of(scatter, seconds));
+    return {};
+  }
+
   // Both managers; answers where the sender's memory starts in its process.
-  Result<std::uint64_t> open(const Case& one) {
-    KVF_TRY(manager, make_bench_manager(Role::decode, {target_.data(), target_.size()}, one.page_bytes, one.way, {}));
+  Result<std::uint64_t> open(const Case& one, Verify verify) {
+    KVF_TRY(options,
+            bench_manager_options(Role::decode, {target_.data(), target_.size()}, one.page_bytes, one.way, {}));
+    options.settings->verify = verify;
+    KVF_TRY(manager, KvManager::create(std::move(options)));
     manager_.emplace(std::move(manager));
     BenchCommand command{.ask = Ask::open, .way = one.way, .page_bytes = one.page_bytes};
     command.set_bootstrap(server_->address());
@@ -209,11 +224,18 @@ void report_cases(Report& report, const std::vector<Case>& cases) {
     const double gbps = percentile(one.gbps, 50);
     const double limit = percentile(one.limit_gbps, 50);
     const double ratio = gbps / limit;
-    report.row({{"transport", way_name(one.way)},
-                {"page_bytes", one.page_bytes},
-                {"gbps", gbps},
-                {"limit_gbps", limit},
-                {"ratio", ratio}});
+    Row row{{"transport", way_name(one.way)},
+            {"page_bytes", one.page_bytes},
+            {"gbps", gbps},
+            {"limit_gbps", limit},
+            {"ratio", ratio}};
+    if (!one.verified_gbps.empty()) {
+      const double verified = percentile(one.verified_gbps, 50);
+      row.push_back({"verified_gbps", verified});
+      row.push_back({"verified_ratio", verified / gbps});
+      keep_min("verified_ratio_min", verified / gbps);
+    }
+    report.row(std::move(row));
     if (one.way != Way::tcp) keep_min(fmt::format("{}_ratio_min", way_name(one.way)), ratio);
     if (one.way == Way::tcp && one.page_bytes >= stream_page_bytes_min) keep_min("tcp_ratio_min", ratio);
     if (one.way == Way::tcp && one.page_bytes == naive_page_bytes) keep_min("tcp_4k_over_naive", ratio);
@@ -262,6 +284,8 @@ void add_bench_copy(CLI::App& bench, Context& context) {
       ->capture_default_str();
   command->add_option("--seconds-max", options->seconds_max, "No new round once this would be passed")
       ->capture_default_str();
+  command->add_flag("--verify", options->verify,
+                    "Each row also with KVFERRY_VERIFY=crc32c; verified_ratio is to the row without it");
   on_run(command, context, [&context, options] { return run(context, *options); });
 }
 

@@ -56,8 +56,8 @@ Result<BenchAnswer> ask(const bench::Child& child, const BenchCommand& command) 
   return hear(child);
 }
 
-Result<KvManager> make_bench_manager(Role role, std::span<std::byte> memory, std::size_t page_bytes, Way way,
-                                     const std::string& bootstrap) {
+Result<ManagerOptions> bench_manager_options(Role role, std::span<std::byte> memory, std::size_t page_bytes, Way way,
+                                             const std::string& bootstrap) {
   KVF_TRY(settings, Settings::from_environment());
   settings.transport = way == Way::tcp ? Transport::tcp : Transport::samehost;
   settings.host = "127.0.0.1";
@@ -68,6 +68,12 @@ Result<KvManager> make_bench_manager(Role role, std::span<std::byte> memory, std
   options.format = {.layers = 1, .kv_heads = 1, .head_dim = 128, .mla = true};
   options.bootstrap = bootstrap;
   options.settings = settings;
+  return options;
+}
+
+Result<KvManager> make_bench_manager(Role role, std::span<std::byte> memory, std::size_t page_bytes, Way way,
+                                     const std::string& bootstrap) {
+  KVF_TRY(options, bench_manager_options(role, memory, page_bytes, way, bootstrap));
   return KvManager::create(std::move(options));
 }
 

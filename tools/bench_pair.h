@@ -61,7 +61,9 @@ Result<void> tell(const bench::Child& child, const BenchCommand& command);
 Result<BenchAnswer> hear(const bench::Child& child);
 Result<BenchAnswer> ask(const bench::Child& child, const BenchCommand& command);
 
-// A manager with one region of pages; `bootstrap` is for prefill alone.
+// A manager with one region of pages; `bootstrap` is for prefill alone. The options are for who changes some of them.
+Result<ManagerOptions> bench_manager_options(Role role, std::span<std::byte> memory, std::size_t page_bytes, Way way,
+                                             const std::string& bootstrap);
 Result<KvManager> make_bench_manager(Role role, std::span<std::byte> memory, std::size_t page_bytes, Way way,
                                      const std::string& bootstrap);
 

@@ -26,18 +26,20 @@ std::string transport_text(Transport transport) {
 }
 
 std::string value_text(const Settings& settings, const Field& field) {
-  return std::visit(match{[&](std::string Settings::*text) {
-                            const std::string& value = settings.*text;
-                            // A secret is never shown, only that it is there.
-                            if (text == &Settings::token) return value.empty() ? std::string("(none)") : "(set)";
-                            return value.empty() ? std::string("(found by itself)") : value;
-                          },
-                          [&](bool Settings::*yes) { return std::string(settings.*yes ? "1" : "0"); },
-                          [&](Transport Settings::*transport) { return transport_text(settings.*transport); },
-                          [&](const Range<Settings::Millis>& range) { return duration_text(settings.*range.field); },
-                          [&](const Range<std::uint32_t>& range) { return fmt::to_string(settings.*range.field); },
-                          [&](const Range<std::uint64_t>& range) { return fmt::to_string(settings.*range.field); }},
-                    field);
+  return std::visit(
+      match{[&](std::string Settings::*text) {
+              const std::string& value = settings.*text;
+              // A secret is never shown, only that it is there.
+              if (text == &Settings::token) return value.empty() ? std::string("(none)") : "(set)";
+              return value.empty() ? std::string("(found by itself)") : value;
+            },
+            [&](bool Settings::*yes) { return std::string(settings.*yes ? "1" : "0"); },
+            [&](Transport Settings::*transport) { return transport_text(settings.*transport); },
+            [&](Verify Settings::*verify) { return std::string(settings.*verify == Verify::off ? "off" : "crc32c"); },
+            [&](const Range<Settings::Millis>& range) { return duration_text(settings.*range.field); },
+            [&](const Range<std::uint32_t>& range) { return fmt::to_string(settings.*range.field); },
+            [&](const Range<std::uint64_t>& range) { return fmt::to_string(settings.*range.field); }},
+      field);
 }
 
 bool is_set(const std::string& name) {

@@ -19,16 +19,16 @@ Lanes load(const float* from) {
 void store(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof lanes); }
 float sum(Lanes lanes) { return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]); }
 
-// `rows` rows times one panel. Rows share the loads of the weights and nothing else.
-template <std::size_t rows>
+// `Rows` rows times one panel. Rows share the loads of the weights and nothing else.
+template <std::size_t Rows>
 void multiply_panel(const float* panel, const float* x, std::size_t in, float* y, std::size_t out) {
-  Lanes sums[rows][4] = {};
+  Lanes sums[Rows][4] = {};
   for (std::size_t i = 0; i < in; ++i, panel += Matrix::panel_columns) {
     const Lanes w0 = load(panel);
     const Lanes w1 = load(panel + 4);
     const Lanes w2 = load(panel + 8);
     const Lanes w3 = load(panel + 12);
-    for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t row = 0; row < Rows; ++row) {
       const float input = x[row * in + i];
       sums[row][0] += w0 * input;
       sums[row][1] += w1 * input;
@@ -36,7 +36,7 @@ void multiply_panel(const float* panel, const float* x, std::size_t in, float* y
       sums[row][3] += w3 * input;
     }
   }
-  for (std::size_t row = 0; row < rows; ++row) {
+  for (std::size_t row = 0; row < Rows; ++row) {
     for (std::size_t part = 0; part < 4; ++part) store(y + row * out + part * 4, sums[row][part]);
   }
 }

@@ -28,6 +28,7 @@ enum class Code : std::uint8_t {
   unsupported,       // the machine or the peer cannot do it
   closed,            // the manager is shut down, or is used in a forked child
   internal,          // a fault of kvferry itself
+  corrupt,           // the end-to-end check found other bytes than were sent
 };
 
 // The code's name as written in logs, metrics and documents, for example "peer_lost". Never null; static storage.

@@ -14,6 +14,8 @@
 namespace kvferry {
 
 enum class Transport : std::uint8_t { automatic, tcp, samehost };
+// The end-to-end check: what the receiver holds is compared with what the sender held, before `success` is shown.
+enum class Verify : std::uint8_t { off, crc32c };
 
 struct KVFERRY_API Settings {
   using Millis = std::chrono::milliseconds;
@@ -23,6 +25,7 @@ struct KVFERRY_API Settings {
   std::string token = {};     // KVFERRY_TOKEN: shared secret proven both ways on registration, links and streams
   bool allow_public = false;  // KVFERRY_ALLOW_PUBLIC: accept public addresses without a token
   Transport transport = Transport::automatic;  // KVFERRY_TRANSPORT: auto, tcp or samehost
+  Verify verify = Verify::off;                 // KVFERRY_VERIFY: off or crc32c; of decode managers, prefill follows
 
   // Deadlines, all on the monotonic clock.
   Millis bootstrap_timeout{300'000};  // KVFERRY_BOOTSTRAP_TIMEOUT: a sender that never got its grants

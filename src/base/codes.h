@@ -36,6 +36,8 @@ inline constexpr std::array codes{
     CodeRow{Code::unsupported, "unsupported", Reaction::fix_the_call, "The machine or the peer cannot do it."},
     CodeRow{Code::closed, "closed", Reaction::fix_the_call, "The manager is shut down, or used in a forked child."},
     CodeRow{Code::internal, "internal", Reaction::room_is_lost, "A fault of kvferry; please report it with the log."},
+    CodeRow{Code::corrupt, "corrupt", Reaction::room_is_lost,
+            "The end-to-end check found other bytes than prefill sent; suspect memory, a driver or a card."},
 };
 
 constexpr bool codes_are_in_order() {

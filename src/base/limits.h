@@ -31,6 +31,7 @@ struct Limits {
   std::uint64_t pages_max = 1u << 26;     // pages of one grant; more is refused before anything is allocated
 
   std::uint64_t inline_bytes_max = 65'536;  // rooms up to this size travel on the control link
+  bool verify = false;                      // receivers compare checksums before `success`
 };
 
 }  // namespace kvferry

@@ -64,6 +64,11 @@ Result<void> check_field(const SettingRow& row, const Settings& settings, const 
               return Result<void>(
                   refused(given.name, std::to_string(static_cast<unsigned>(settings.*field)), "auto, tcp or samehost"));
             },
+            [&](Verify Settings::*field) {
+              if (settings.*field <= Verify::crc32c) return Result<void>();
+              return Result<void>(
+                  refused(given.name, std::to_string(static_cast<unsigned>(settings.*field)), "off or crc32c"));
+            },
             [&](const Range<Settings::Millis>& range) { return check_range(given, range, settings); },
             [&](const Range<std::uint32_t>& range) { return check_range(given, range, settings); },
             [&](const Range<std::uint64_t>& range) { return check_range(given, range, settings); }},
@@ -99,6 +104,12 @@ Result<void> store(const SettingRow& row, const Given& given, Settings& settings
             [&](Transport Settings::*field) {
               const auto value = parse_transport(given.value);
               if (!value) return Result<void>(refused(given.name, given.value, "auto, tcp or samehost"));
+              settings.*field = *value;
+              return Result<void>();
+            },
+            [&](Verify Settings::*field) {
+              const auto value = parse_verify(given.value);
+              if (!value) return Result<void>(refused(given.name, given.value, "off or crc32c"));
               settings.*field = *value;
               return Result<void>();
             },
@@ -178,6 +189,7 @@ Limits limits_from(const Settings& settings) {
   limits.orphan_grants_max = settings.orphan_grants_max;
   limits.chunks_queued_max = settings.chunks_queued_max;
   limits.inline_bytes_max = settings.inline_bytes_max;
+  limits.verify = settings.verify != Verify::off;
   return limits;
 }
 

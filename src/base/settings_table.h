@@ -18,8 +18,8 @@ struct Range {
   T min;
   T max;
 };
-using Field = std::variant<std::string Settings::*, bool Settings::*, Transport Settings::*, Range<Settings::Millis>,
-                           Range<std::uint32_t>, Range<std::uint64_t>>;
+using Field = std::variant<std::string Settings::*, bool Settings::*, Transport Settings::*, Verify Settings::*,
+                           Range<Settings::Millis>, Range<std::uint32_t>, Range<std::uint64_t>>;
 struct SettingRow {
   const char* name;
   const char* sglang_name;  // null where SGLang has none
@@ -39,6 +39,7 @@ inline constexpr std::array settings_table{
     SettingRow{"TOKEN", nullptr, &Settings::token},
     SettingRow{"ALLOW_PUBLIC", nullptr, &Settings::allow_public},
     SettingRow{"TRANSPORT", nullptr, &Settings::transport},
+    SettingRow{"VERIFY", nullptr, &Settings::verify},
     SettingRow{
         "BOOTSTRAP_TIMEOUT", "BOOTSTRAP_TIMEOUT",
         Range<Settings::Millis>{&Settings::bootstrap_timeout, settings_bounds::shortest, settings_bounds::longest}},

@@ -59,6 +59,13 @@ std::optional<Transport> parse_transport(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<Verify> parse_verify(std::string_view text) {
+  const std::string word = lower(text);
+  if (word == "off") return Verify::off;
+  if (word == "crc32c") return Verify::crc32c;
+  return std::nullopt;
+}
+
 std::string duration_text(std::chrono::milliseconds duration) {
   if (duration.count() % 1'000 == 0) return std::to_string(duration.count() / 1'000) + "s";
   return std::to_string(duration.count()) + "ms";

@@ -18,6 +18,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 // 1, true, yes, on and 0, false, no, off, in any case.
 std::optional<bool> parse_bool(std::string_view text);
 std::optional<Transport> parse_transport(std::string_view text);
+std::optional<Verify> parse_verify(std::string_view text);
 
 // "1.5s", "200ms": what parse_duration reads back as the same.
 std::string duration_text(std::chrono::milliseconds duration);

@@ -22,6 +22,7 @@ class Ports {
   virtual void perform(effect::OpenWindow& e) = 0;
   virtual void perform(effect::CloseWindow& e) = 0;
   virtual void perform(effect::Move& e) = 0;
+  virtual void perform(effect::Sum& e) = 0;
   virtual void perform(effect::StopMoves& e) = 0;
   virtual void perform(effect::CloseMoverSession& e) = 0;
   virtual void perform(effect::RoomChanged& e) = 0;

@@ -169,6 +169,9 @@ struct CloseWindow {
 struct Move {
   ChunkOrder order;
 };
+struct Sum {
+  SumOrder order;
+};
 struct StopMoves {
   SessionId session;
   TransferId transfer;
@@ -210,7 +213,7 @@ struct Note {
 
 using Effect =
     std::variant<effect::Send, effect::SendInline, effect::CloseSession, effect::FetchSizes, effect::FetchRoute,
-                 effect::Dial, effect::OpenWindow, effect::CloseWindow, effect::Move, effect::StopMoves,
+                 effect::Dial, effect::OpenWindow, effect::CloseWindow, effect::Move, effect::Sum, effect::StopMoves,
                  effect::CloseMoverSession, effect::RoomChanged, effect::PagesReleased, effect::PrefixKnown,
                  effect::ChunksTaken, effect::BytesMoved, effect::HandleDone, effect::Note>;
 using Effects = std::vector<Effect>;

@@ -34,6 +34,13 @@ struct ChunkOrder {
   std::vector<ItemList> lists;  // source items; kv: one a position of the span. aux and state only with the last chunk
 };
 
+// Memory of this side to be summed up: the CRC32C of the CRC32Cs of all items, in the order of lists, regions, items.
+struct SumOrder {
+  SessionId session;
+  TransferId transfer;
+  std::vector<ItemList> lists;
+};
+
 // ---- What movers report. ----
 struct Placed {  // receiver: every byte of this chunk is in place
   SessionId session;
@@ -74,6 +81,12 @@ struct SessionLost {  // the session's stream or process is gone, or sent what c
 struct SessionClosed {  // the answer to `close_session`: nothing is read or written for the session any more
   SessionId session;
 };
-using MoverEvent = std::variant<Placed, Progress, Pushed, Stopped, WindowClosed, Rejected, SessionLost, SessionClosed>;
+struct Summed {  // the answer to a SumOrder: nothing is read for it any more
+  SessionId session;
+  TransferId transfer;
+  std::uint32_t crc32c = 0;
+};
+using MoverEvent =
+    std::variant<Placed, Progress, Pushed, Stopped, WindowClosed, Rejected, SessionLost, SessionClosed, Summed>;
 
 }  // namespace kvferry::core

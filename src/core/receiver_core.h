@@ -49,6 +49,11 @@ class ReceiverCore {
     bool told = false;  // that the room has failed, by us or because it told us
     Window window = Window::none;
     bool complete = false;
+    // The end-to-end check; untouched without it.
+    std::vector<ItemList> lists;  // what was granted, until it is summed up
+    bool summing = false;
+    std::optional<std::uint32_t> sum_here;
+    std::optional<std::uint32_t> sum_there;
   };
   struct Room {
     HandleId handle;
@@ -132,12 +137,19 @@ class ReceiverCore {
   void grant(Room& room, Instant now, Effects& out);
   void on_offer(SessionId session, protocol::Offer& offer, Instant now, Effects& out);
   void on_abort(SessionId session, const protocol::Abort& m, Effects& out);
+  void on_sum(SessionId session, const protocol::Sum& m, Effects& out);
   void on_queued(SessionId session, const protocol::Queued& m, Instant now);
   void handle(MoverEvent& e, Instant now, Effects& out);
   void on_placed(const Placed& placed, Instant now, Effects& out);
   void on_window_closed(SessionId session, TransferId transfer, Effects& out);
   void first_bytes(Room& room, Instant now, Effects& out);
   std::optional<Error> state_fault(const Room& room, const std::vector<std::uint64_t>& came) const;
+  void confirm(Room& room, const Source& source, Effects& out);
+  void compare_sums(Room& room, Source& source, Effects& out);
+  // Nothing is missing of this source: all bytes are there, and where it is wanted they are those that were sent.
+  bool whole(const Source& source) const {
+    return source.complete && (!limits_.verify || (source.sum_here && source.sum_here == source.sum_there));
+  }
   void conclude_if_complete(Room& room, Effects& out);
 
   // receiver_session.cpp: peers that come, go and fall silent; deadlines.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -67,6 +68,7 @@ void ReceiverCore::grant(Room& room, Instant now, Effects& out) {
     source.ledger = ChunkLedger(room.prefix_pages, room.prefix_pages + room.granted_pages,
                                 static_cast<std::uint32_t>(shape_.kv_item_bytes.size()));
     source.window = Window::open;
+    if (limits_.verify) source.lists = window.lists;
     out.push_back(effect::OpenWindow{std::move(window), room.inlined});
     protocol::Grant grant;
     grant.room = room.id;
@@ -77,6 +79,7 @@ void ReceiverCore::grant(Room& room, Instant now, Effects& out) {
     grant.state_items = room.state_items;
     grant.grants_awaited = room.grants_awaited;
     grant.inlined = room.inlined;
+    grant.verify = limits_.verify;
     out.push_back(effect::Send{*source.session, std::move(grant)});
   }
 }
@@ -180,22 +183,51 @@ void ReceiverCore::on_window_closed(SessionId session, TransferId transfer, Effe
   const auto [room, source] = find_transfer(session, transfer);
   if (room == nullptr || source->window == Window::closed) return;
   source->window = Window::closed;
-  if (sessions_.contains(session)) {
-    if (source->complete && room->state != Poll::failed) {
-      out.push_back(effect::Send{session, protocol::Confirm{transfer}});
-    } else {
-      out.push_back(effect::Send{session, protocol::Closed{transfer}});
-    }
-  }
   const HandleId handle = room->handle;
-  if (!room->concluded()) conclude_if_complete(*room, out);
+  if (!source->complete || room->state == Poll::failed) {
+    if (sessions_.contains(session)) out.push_back(effect::Send{session, protocol::Closed{transfer}});
+  } else if (limits_.verify) {
+    // Now that nothing can be written any more.
+    source->summing = true;
+    out.push_back(effect::Sum{{session, transfer, std::move(source->lists)}});
+  } else {
+    confirm(*room, *source, out);
+  }
   settle(handle, out);
+}
+
+void ReceiverCore::confirm(Room& room, const Source& source, Effects& out) {
+  if (sessions_.contains(*source.session)) {
+    out.push_back(effect::Send{*source.session, protocol::Confirm{room.transfer}});
+  }
+  conclude_if_complete(room, out);
+}
+
+void ReceiverCore::on_sum(SessionId session, const protocol::Sum& m, Effects& out) {
+  const auto [room, source] = find_transfer(session, m.transfer);
+  if (room == nullptr || room->concluded() || !limits_.verify || source->sum_there) {
+    ++counters_.late_messages;
+    return;
+  }
+  source->sum_there = m.crc32c;
+  const HandleId handle = room->handle;
+  compare_sums(*room, *source, out);
+  settle(handle, out);
+}
+
+void ReceiverCore::compare_sums(Room& room, Source& source, Effects& out) {
+  if (!source.sum_here || !source.sum_there) return;
+  if (whole(source)) return confirm(room, source, out);
+  char text[128];
+  std::snprintf(text, sizeof text, "the checksum of what prefill sent is %08x, that of what stands here is %08x",
+                *source.sum_there, *source.sum_here);
+  fail(room, Error{Code::corrupt, text, room.id.value, address_of(source.session)}, out);
 }
 
 void ReceiverCore::conclude_if_complete(Room& room, Effects& out) {
   const bool all =
-      std::ranges::all_of(room.sources, [](const Source& s) { return s.complete && s.window == Window::closed; });
-  if (!all) return;
+      std::ranges::all_of(room.sources, [this](const Source& s) { return whole(s) && s.window == Window::closed; });
+  if (!all || room.concluded()) return;
   become(room, Poll::success, out);
   ++counters_.rooms_succeeded;
   room_timers_.erase(room.handle);
@@ -208,7 +240,7 @@ void ReceiverCore::on_abort(SessionId session, const protocol::Abort& m, Effects
     return;
   }
   source->told = true;
-  if (room->concluded() || source->complete) return;  // what has come whole stays; the window is closing
+  if (room->concluded() || whole(*source)) return;  // what has come whole stays; the window is closing
   fail(*room,
        Error{m.code == Code::aborted ? Code::peer_aborted : m.code,
              "prefill ended the room (" + std::string(code_name(m.code)) + "): " + m.text, room->id.value,
@@ -244,6 +276,17 @@ void ReceiverCore::handle(MoverEvent& e, Instant now, Effects& out) {
                    if (sessions_.contains(s.session)) lose(s.session, s.error, out);
                  },
                  [&](const SessionClosed& s) { on_session_closed(s.session, out); },
+                 [&](const Summed& s) {
+                   const auto [room, source] = find_transfer(s.session, s.transfer);
+                   if (room == nullptr) return;
+                   source->summing = false;
+                   const HandleId handle = room->handle;
+                   if (!room->concluded()) {
+                     source->sum_here = s.crc32c;
+                     compare_sums(*room, *source, out);
+                   }
+                   settle(handle, out);
+                 },
                  [&](const Pushed&) {},  // a receiver pushes nothing
                  [&](const Stopped&) {},
              },

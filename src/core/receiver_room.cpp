@@ -77,6 +77,10 @@ void ReceiverCore::fail(Room& room, Error error, Effects& out) {
           effect::Send{*source.session, protocol::Abort{room.id, room.transfer, room.error->code, room.error->text}});
     }
     if (source.window == Window::open) close_window(room, source, out);
+    // Closed for the check, and not confirmed: the sender still waits for a word about its pages.
+    if (source.window == Window::closed && source.complete && !whole(source) && sessions_.contains(*source.session)) {
+      out.push_back(effect::Send{*source.session, protocol::Closed{room.transfer}});
+    }
   }
   room.init.reset();
   settle(room.handle, out);
@@ -93,8 +97,9 @@ void ReceiverCore::settle(HandleId handle, Effects& out) {
   Room* room = find(handle);
   if (room == nullptr || !room->concluded()) return;
   if (!room->released) {
-    const bool open = std::ranges::any_of(
-        room->sources, [](const Source& s) { return s.window == Window::open || s.window == Window::closing; });
+    const bool open = std::ranges::any_of(room->sources, [](const Source& s) {
+      return s.window == Window::open || s.window == Window::closing || s.summing;
+    });
     if (open) {
       if (!std::exchange(room->quarantined, true)) counters_.quarantined_pages += room->granted_pages;
       return;

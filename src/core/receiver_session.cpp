@@ -67,7 +67,7 @@ void ReceiverCore::lose(SessionId id, Error error, Effects& out) {
     if (room == nullptr) continue;
     if (room->concluded()) continue;
     const bool complete =
-        std::ranges::all_of(room->sources, [&](const Source& s) { return s.session != id || s.complete; });
+        std::ranges::all_of(room->sources, [&](const Source& s) { return s.session != id || whole(s); });
     if (complete) continue;  // nothing of this session is missing
     fail(*room, lost_session_error(error, room->id), out);
   }
@@ -106,6 +106,7 @@ void ReceiverCore::handle(event::Received& e, Instant now, Effects& out) {
   const SessionId id = e.session;
   if (auto* offer = std::get_if<protocol::Offer>(&e.message)) return on_offer(id, *offer, now, out);
   if (const auto* m = std::get_if<protocol::Abort>(&e.message)) return on_abort(id, *m, out);
+  if (const auto* m = std::get_if<protocol::Sum>(&e.message)) return on_sum(id, *m, out);
   if (const auto* m = std::get_if<protocol::Queued>(&e.message)) return on_queued(id, *m, now);
   if (const auto* m = std::get_if<protocol::Ping>(&e.message)) {
     out.push_back(effect::Send{id, protocol::Pong{m->number}});

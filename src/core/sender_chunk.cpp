@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -36,6 +37,8 @@ void SenderCore::dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& 
       room.chunks_sent++, begin, begin + count, 0, static_cast<std::uint32_t>(shape_.kv_item_bytes.size()),
       room.last_sent};
   if (room.state == Poll::waiting_for_input) become(room, Poll::transferring, out);
+  const bool verify = std::ranges::any_of(room.destinations, [](const Destination& d) { return d.grant.verify; });
+  if (verify) room.pages_to_sum.insert(room.pages_to_sum.end(), chunk.pages.begin(), chunk.pages.end());
   for (Destination& destination : room.destinations) {
     const protocol::Grant& grant = destination.grant;
     if (room.last_sent) {
@@ -58,6 +61,12 @@ void SenderCore::dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& 
         if (grant.state_items[i] == 0) continue;
         order.lists.push_back(ItemList{layout::component_state + static_cast<std::uint32_t>(i), chunk.state[i]});
       }
+    }
+    if (room.last_sent && grant.verify) {
+      SumOrder sum{destination.session, grant.transfer, order.lists};
+      sum.lists.front().items = room.pages_to_sum;
+      destination.summing = true;
+      out.push_back(effect::Sum{std::move(sum)});
     }
     const auto session = sessions_.find(destination.session);
     KVF_ASSERT(session != sessions_.end());  // a lost session has failed the room
@@ -192,6 +201,15 @@ void SenderCore::handle(MoverEvent& e, Instant now, Effects& out) {
                      keys.push_back(it->first);
                    }
                    for (const TransferKey& key : keys) moved(key.first, key.second, 0, 0, true);
+                 },
+                 [&](const Summed& s) {
+                   Room* room = find_transfer(s.session, s.transfer);
+                   if (room == nullptr) return;
+                   find_destination(*room, s.session, s.transfer)->summing = false;
+                   if (room->state != Poll::failed && sessions_.contains(s.session)) {
+                     out.push_back(effect::Send{s.session, protocol::Sum{s.transfer, s.crc32c}});
+                   }
+                   settle(room->handle, now, out);
                  },
                  [&](const Placed&) {},  // a sender places nothing
                  [&](const WindowClosed&) {},

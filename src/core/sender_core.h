@@ -47,7 +47,8 @@ class SenderCore {
     bool told = false;        // that the room has failed, by us or because it told us
     std::uint32_t moves = 0;  // orders that our mover has not finished: pages may be read here
     bool offered = false;     // the peer may read our pages
-    bool released() const { return moves == 0 && !offered; }
+    bool summing = false;     // we read them ourselves, for the end-to-end check
+    bool released() const { return moves == 0 && !offered && !summing; }
   };
   struct WaitingChunk {
     std::vector<std::int32_t> pages;
@@ -69,6 +70,7 @@ class SenderCore {
     std::set<Rank> ranks_told;  // whose grant of this use was taken or refused: their next one is of the next use
     std::deque<WaitingChunk> waiting;
     std::uint64_t pages_sent = 0;
+    std::vector<std::int32_t> pages_to_sum;  // all that were sent, where a grant wants the end-to-end check
     std::uint32_t chunks_sent = 0;
     bool last_sent = false;
     std::optional<Error> error;

@@ -30,6 +30,9 @@ struct Link::Impl : std::enable_shared_from_this<Link::Impl> {
   void wait_writable();
   void write_failed(int error);
 
+ private:
+  friend class Link;  // the handle looks at what it holds
+
   Link* owner_;  // null once closed
   LinkHandler* handler_ = nullptr;
   const LinkId id_;

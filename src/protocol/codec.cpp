@@ -135,6 +135,8 @@ Result<Message> decode_body(std::span<const std::byte> body) {
       return from_wire(in.ping());
     case Kind::kPong:
       return from_wire(in.pong());
+    case Kind::kSum:
+      return from_wire(in.sum());
     case Kind::kHello:
       return from_wire(in.hello());
     case Kind::kChallenge:

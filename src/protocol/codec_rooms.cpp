@@ -41,6 +41,7 @@ void to_wire(const Grant& value, wire::WireMessage& out) {
   grant.set_grants_awaited(value.grants_awaited);
   grant.set_inlined(value.inlined);
   grant.set_dummy(value.dummy);
+  grant.set_verify(value.verify);
 }
 
 Result<Message> from_wire(const wire::Grant& in) {
@@ -56,7 +57,8 @@ Result<Message> from_wire(const wire::Grant& in) {
                        .state_items = get_list(in.state_items()),
                        .grants_awaited = in.grants_awaited(),
                        .inlined = in.inlined(),
-                       .dummy = in.dummy()});
+                       .dummy = in.dummy(),
+                       .verify = in.verify()});
 }
 
 void to_wire(const Inline& value, wire::WireMessage& out) {
@@ -95,6 +97,14 @@ void to_wire(const Landed& value, wire::WireMessage& out) {
 }
 Result<Message> from_wire(const wire::Landed& in) {
   return Message(Landed{.transfer = {in.transfer()}, .number = in.number()});
+}
+
+void to_wire(const Sum& value, wire::WireMessage& out) {
+  out.mutable_sum()->set_transfer(value.transfer.value);
+  out.mutable_sum()->set_crc32c(value.crc32c);
+}
+Result<Message> from_wire(const wire::Sum& in) {
+  return Message(Sum{.transfer = {in.transfer()}, .crc32c = in.crc32c()});
 }
 
 void to_wire(const Confirm& value, wire::WireMessage& out) {

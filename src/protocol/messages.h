@@ -124,6 +124,7 @@ struct Grant {  // decode -> prefill
   std::uint32_t grants_awaited = 1;          // decode ranks that the prefill rank waits for
   bool inlined = false;                      // the data travels as Inline, else by the session's transport
   bool dummy = false;
+  bool verify = false;  // a Sum is wanted before the room may succeed
   friend bool operator==(const Grant&, const Grant&) = default;
 };
 // Which part of a room a chunk is. Positions count pages from the start of the request.
@@ -155,6 +156,12 @@ struct Landed {  // decode -> prefill: chunk `number`, not the last to be confir
   std::uint32_t number = 0;
   friend bool operator==(const Landed&, const Landed&) = default;
 };
+struct Sum {  // prefill -> decode, where the grant wants it: the CRC32C of the CRC32Cs of all items that were sent, in
+              // the order of components (kv, aux, state), regions, positions
+  TransferId transfer{};
+  std::uint32_t crc32c = 0;
+  friend bool operator==(const Sum&, const Sum&) = default;
+};
 struct Confirm {  // decode -> prefill: every byte is in place, nothing of the sender is read any more
   TransferId transfer{};
   friend bool operator==(const Confirm&, const Confirm&) = default;
@@ -184,7 +191,7 @@ struct Pong {
 };
 
 using Message = std::variant<Hello, Challenge, Proof, Welcome, Ready, Linked, Refuse, Join, JoinChallenge, JoinProof,
-                             Grant, Inline, Offer, Landed, Confirm, Abort, Closed, Queued, Ping, Pong>;
+                             Grant, Inline, Offer, Landed, Confirm, Abort, Closed, Queued, Ping, Pong, Sum>;
 
 // The alternative's name, for logs: "Grant".
 const char* message_name(const Message& message);

@@ -25,6 +25,7 @@
 #include "runtime/inline_windows.h"
 #include "runtime/session.h"
 #include "transport/samehost/samehost_mover.h"
+#include "transport/summer.h"
 #include "transport/tcp/tcp_mover.h"
 
 namespace kvferry::runtime {
@@ -89,6 +90,7 @@ class Control : public core::Ports, public net::LinkHandler {
   void perform(core::effect::OpenWindow& e) override;
   void perform(core::effect::CloseWindow& e) override;
   void perform(core::effect::Move& e) override;
+  void perform(core::effect::Sum& e) override;
   void perform(core::effect::StopMoves& e) override;
   void perform(core::effect::CloseMoverSession& e) override;
   void perform(core::effect::RoomChanged& e) override;
@@ -132,6 +134,7 @@ class Control : public core::Ports, public net::LinkHandler {
 
   std::unique_ptr<transport::TcpMover> tcp_;
   std::unique_ptr<transport::SameHostMover> samehost_;
+  std::optional<transport::Summer> summer_;
   std::unique_ptr<net::Listener> listener_;
   std::unique_ptr<net::RegistrationKeeper> registration_;
   std::map<SessionId, Session> sessions_;

@@ -52,6 +52,7 @@ Control::Control(ControlOptions options, Exchange& exchange)
   }
   tcp_ = transport::TcpMover::create(options_.memory, options_.settings.data_threads, exchange_);
   samehost_ = transport::SameHostMover::create(options_.memory, options_.settings.data_threads, exchange_);
+  summer_.emplace(options_.memory, exchange_);
 }
 
 Result<std::unique_ptr<Control>> Control::start(ControlOptions options, Exchange& exchange) {
@@ -210,6 +211,7 @@ void Control::shut_down(const Error& error) {
   memory_server_.reset();
   tcp_.reset();
   samehost_.reset();
+  summer_.reset();
   exchange_.close(error);
 }
 

@@ -115,6 +115,8 @@ void Control::perform(core::effect::Move& e) {
   if (transport::Mover* mover = mover_of(e.order.session)) mover->move(std::move(e.order));
 }
 
+void Control::perform(core::effect::Sum& e) { summer_->sum(std::move(e.order)); }
+
 void Control::perform(core::effect::StopMoves& e) {
   if (transport::Mover* mover = mover_of(e.session)) return mover->stop(e.session, e.transfer);
   push(core::MoverEvent(core::Stopped{e.session, e.transfer}));

@@ -47,6 +47,7 @@ TEST(settings, every_variable_is_read_into_its_field) {
                               {"KVFERRY_PROGRESS_TIMEOUT", "3s"},
                               {"KVFERRY_WAITING_TIMEOUT", "4000ms"},
                               {"KVFERRY_PING_INTERVAL", "0.5"},
+                              {"KVFERRY_VERIFY", "CRC32C"},
                               {"KVFERRY_PING_MISSES", "6"},
                               {"KVFERRY_CONNECT_TIMEOUT", "7"},
                               {"KVFERRY_LEASE_TTL", "8"},
@@ -60,6 +61,7 @@ TEST(settings, every_variable_is_read_into_its_field) {
   EXPECT_EQ(settings->token, "secret");
   EXPECT_TRUE(settings->allow_public);
   EXPECT_EQ(settings->transport, Transport::tcp);
+  EXPECT_EQ(settings->verify, Verify::crc32c);
   EXPECT_EQ(settings->bootstrap_timeout, milliseconds(1'000));
   EXPECT_EQ(settings->send_timeout, milliseconds(2'000));
   EXPECT_EQ(settings->progress_timeout, milliseconds(3'000));
@@ -169,6 +171,9 @@ TEST(settings, values_set_in_code_are_checked_with_the_same_words) {
   settings = {};
   settings.transport = static_cast<Transport>(9);
   EXPECT_TRUE(says(settings.check().error(), "KVFERRY_TRANSPORT=\"9\""));
+  settings = {};
+  settings.verify = static_cast<Verify>(9);
+  EXPECT_TRUE(says(settings.check().error(), "KVFERRY_VERIFY=\"9\" is not allowed; allowed: off or crc32c"));
 }
 
 TEST(settings, any_value_of_any_variable_is_taken_or_refused_by_name) {

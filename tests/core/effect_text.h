@@ -43,8 +43,9 @@ inline std::string message_text(const protocol::Message& message) {
                        number(m->prefix_pages) + ", " + number(m->total_pages) + ")" + (m->with_aux ? " aux" : "");
     for (const std::uint64_t items : m->state_items) text += " state " + number(items);
     if (m->grants_awaited != 1) text += " awaited " + number(m->grants_awaited);
-    return text + (m->inlined ? " inline" : "");
+    return text + (m->inlined ? " inline" : "") + (m->verify ? " verify" : "");
   }
+  if (const auto* m = std::get_if<Sum>(&message)) return "sum " + number(m->transfer.value) + " " + number(m->crc32c);
   if (const auto* m = std::get_if<Offer>(&message)) {
     std::string text = "offer " + number(m->transfer.value) + " " + span_text(m->span) + " " + list_text(m->pages);
     if (m->aux_item >= 0) text += " aux " + std::to_string(m->aux_item);
@@ -97,6 +98,9 @@ inline std::string effect_text(const Effect& effect) {
           [&](const effect::Move& e) {
             return "move " + id(e.order.session) + " transfer " + id(e.order.transfer) + " " + span_text(e.order.span) +
                    lists_text(e.order.lists);
+          },
+          [&](const effect::Sum& e) {
+            return "sum " + id(e.order.session) + " transfer " + id(e.order.transfer) + lists_text(e.order.lists);
           },
           [&](const effect::StopMoves& e) { return "stop moves " + id(e.session) + " transfer " + id(e.transfer); },
           [&](const effect::CloseMoverSession& e) { return "close mover session " + id(e.session); },

@@ -101,6 +101,12 @@ inline Limits no_inline() {
   return limits;
 }
 
+inline Limits verifying() {
+  Limits limits = no_inline();
+  limits.verify = true;
+  return limits;
+}
+
 class SenderRig : public Rig<SenderCore, SenderEvent> {
  public:
   explicit SenderRig(const Limits& limits = no_inline()) : Rig(SenderCore(limits, small_shape())) {}

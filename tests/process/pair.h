@@ -65,6 +65,7 @@ struct PairOptions {
   std::size_t page_bytes = 4096;
   std::uint64_t inline_bytes_max = 65'536;
   std::string token = {};
+  Verify verify = Verify::off;
 };
 
 inline KvFormat format_of(const PairOptions& options) {
@@ -84,6 +85,7 @@ class Pair {
     settings.transport = options.transport;
     settings.inline_bytes_max = options.inline_bytes_max;
     settings.token = options.token;
+    settings.verify = options.verify;
     BootstrapOptions bootstrap;
     bootstrap.settings = settings;
     auto started = BootstrapServer::start(bootstrap);

@@ -111,9 +111,9 @@ TEST(codec, bytes_that_are_no_message_are_refused_with_their_number) {
 }
 
 TEST(codec, an_unknown_error_code_is_refused) {
-  // Refuse (field 22) with code (field 1) 15, one past the last.
-  static_assert(codes.size() == 15);
-  EXPECT_TRUE(says(why_not(bytes_of(std::string("\xb2\x01\x02\x08\x0f", 5))), "error code 15"));
+  // Refuse (field 22) with code (field 1) 16, one past the last.
+  static_assert(codes.size() == 16);
+  EXPECT_TRUE(says(why_not(bytes_of(std::string("\xb2\x01\x02\x08\x10", 5))), "error code 16"));
   // Abort (field 6) with code (field 3) 200.
   EXPECT_TRUE(says(why_not(bytes_of(std::string("\x32\x03\x18\xc8\x01", 5))), "error code 200"));
 }

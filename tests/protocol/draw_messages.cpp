@@ -120,6 +120,7 @@ Message any_message_of(std::size_t kind) {
                    any_list<std::uint64_t>(),
                    any<std::uint32_t>(),
                    any_bool(),
+                   any_bool(),
                    any_bool()};
     case 11:
       return Inline{transfer(), any_span()};
@@ -142,6 +143,8 @@ Message any_message_of(std::size_t kind) {
       return Ping{any<std::uint64_t>()};
     case 19:
       return Pong{any<std::uint64_t>()};
+    case 20:
+      return Sum{transfer(), any<std::uint32_t>()};
     default:
       return any_handshake_message(kind);
   }

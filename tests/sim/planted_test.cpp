@@ -29,6 +29,16 @@ TEST_P(Planted, is_found) {
   FAIL() << plant_name(options.plant) << " went unnoticed in " << seeds_max << " seeds";
 }
 
+TEST(planted, with_the_end_to_end_check_flipped_bits_are_never_a_success) {
+  std::uint64_t corrupt = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const SimResult result = run({.seed = seed, .plant = Plant::bits_flipped, .verify = true});
+    ASSERT_EQ(result.violation.find("is wrong"), std::string::npos) << result.violation;
+    if (result.violation.find("the checksum of what prefill sent") != std::string::npos) ++corrupt;
+  }
+  EXPECT_GT(corrupt, 20U);
+}
+
 TEST(planted, what_a_violation_does_not_need_is_left_out) {
   SimOptions options;
   options.plant = Plant::aux_forgotten;

@@ -107,6 +107,14 @@ void SmallWorld::perform(core::Effects& effects, bool at_sender) {
                     core::MoverEvent{core::Pushed{e.order.session, e.order.transfer, e.order.span.number, 8}});
               }
             },
+            [&](Sum& e) {
+              const core::MoverEvent summed{core::Summed{e.order.session, e.order.transfer, 7}};
+              if (at_sender) {
+                sender_mover_.push_back(summed);
+              } else {
+                receiver_mover_.push_back(summed);
+              }
+            },
             [&](StopMoves& e) {
               sender_mover_.push_back(core::MoverEvent{core::Stopped{e.session, e.transfer}});
             },

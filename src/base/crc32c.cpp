@@ -1,4 +1,4 @@
-#include "tools/replay_crc32c.h"
+#include "base/crc32c.h"
 
 #include <cstring>
 
@@ -6,7 +6,7 @@
 #include <nmmintrin.h>
 #endif
 
-namespace kvferry::tools {
+namespace kvferry {
 
 namespace {
 
@@ -104,4 +104,4 @@ std::array<std::uint32_t, 3> crc32c_of_three(const std::array<const std::byte*, 
   return crcs;
 }
 
-}  // namespace kvferry::tools
+}  // namespace kvferry

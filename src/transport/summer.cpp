@@ -1,0 +1,69 @@
+#include "transport/summer.h"
+
+#include <array>
+#include <utility>
+
+#include "base/crc32c.h"
+#include "layout/pages.h"
+#include "os/thread.h"
+
+namespace kvferry::transport {
+namespace {
+
+// Adds the sums of one region's items; three at a time, which the processor does in the time of one.
+std::uint32_t add_region(const Region& region, const std::vector<std::int32_t>& items, std::uint32_t so_far) {
+  const auto* base = static_cast<const std::byte*>(region.base);
+  const auto at = [&](std::size_t i) { return base + static_cast<std::size_t>(items[i]) * region.item_bytes; };
+  const auto add = [&](std::uint32_t crc) { so_far = crc32c(std::as_bytes(std::span(&crc, 1)), so_far); };
+  std::size_t i = 0;
+  for (; i + 3 <= items.size(); i += 3) {
+    for (const std::uint32_t crc : crc32c_of_three({at(i), at(i + 1), at(i + 2)}, region.item_bytes)) add(crc);
+  }
+  for (; i < items.size(); ++i) add(crc32c({at(i), region.item_bytes}));
+  return so_far;
+}
+
+}  // namespace
+
+std::uint32_t sum_of(const Memory& memory, const core::SumOrder& order) {
+  std::uint32_t sum = 0;
+  for (const ItemList& list : order.lists) {
+    for (const Region& region : layout::component_regions(memory, list.component)) {
+      sum = add_region(region, list.items, sum);
+    }
+  }
+  return sum;
+}
+
+Summer::~Summer() {
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Summer::sum(core::SumOrder order) {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(std::move(order));
+  }
+  changed_.notify_one();
+  if (!thread_.joinable()) thread_ = os::start_thread("kvf-sum", [this] { run(); });
+}
+
+void Summer::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return quit_ || !orders_.empty(); });
+    if (quit_) return;
+    const core::SumOrder order = std::move(orders_.front());
+    orders_.pop_front();
+    lock.unlock();
+    sink_.post(core::Summed{order.session, order.transfer, sum_of(memory_, order)});
+    lock.lock();
+  }
+}
+
+}  // namespace kvferry::transport
