@@ -69,8 +69,9 @@ void copy_pieces(std::span<const layout::Piece> source, std::span<const layout::
   Reader to{target};
   while (!from.done() && !to.done()) {
     const std::size_t step = std::min(from.left(), to.left());
-    streaming_copy(to.data(), from.data(), step);
+    const std::byte* source_bytes = from.data();
     from.advance(step);
+    streaming_copy(to.data(), source_bytes, step, from.done() ? source_bytes : from.data());
     to.advance(step);
   }
   streaming_fence();
