@@ -229,6 +229,7 @@ void Engine::send_next(Request& request) {
     if (request.state_count > 0) state.push_back(side.items[2]);
   }
   side.process->post(core::event::SendChunk{side.handle, std::move(pages), std::move(state)});
+  note_ready(request);
   later(side, milliseconds(10), [this, &request] { send_next(request); });
 }
 
@@ -253,11 +254,30 @@ void Engine::changed(Process& process, core::HandleId handle, Poll state, const 
       }
     });
   }
+  if (&its == &changed.sender) note_ready(changed);
   if (state != Poll::failed && state != Poll::success) return;
   its.concluded = true;
-  if (state == Poll::success && &its == &changed.receiver) world_.judge.on_bytes(process, changed, "at once");
+  if (state == Poll::success && &its == &changed.receiver) {
+    world_.judge.on_bytes(process, changed, "at once");
+    judge_delay(changed);
+  }
   const Duration most = world_.prng.percent(30) ? Duration{} : Duration(milliseconds(20));
   later(its, most, [this, &changed, &its] { clear(changed, its); });
+}
+
+void Engine::note_ready(Request& request) {
+  const bool granted = request.sender.state >= Poll::waiting_for_input;
+  if (granted && request.chunks_sent == request.chunks.size() && request.ready_at == Instant{}) {
+    request.ready_at = world_.schedule.now();
+  }
+}
+
+// Other peers' trouble is no reason to wait: a stopped one is found out after four seconds.
+void Engine::judge_delay(const Request& request) {
+  const Duration took = world_.schedule.now() - request.ready_at;
+  if (!request.excuse.empty() || request.ready_at == Instant{} || took < std::chrono::seconds(2)) return;
+  world_.judge.violation(request.id, "nothing happened to it, and yet it was under way for " +
+                                         std::to_string(took / milliseconds(1)) + " ms");
 }
 
 void Engine::clear(Request& request, Side& side) {

@@ -43,6 +43,8 @@ class Engine {
   void init_sender(Request& request);
   void init_receiver(Request& request);
   void send_next(Request& request);
+  void note_ready(Request& request);
+  void judge_delay(const Request& request);
   void spoil(Request& request, Prng& draw);
   void abort(Request& request, Side& side);
   void clear(Request& request, Side& side);

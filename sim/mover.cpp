@@ -56,15 +56,27 @@ void Mover::move(core::ChunkOrder order) {
 void Mover::pump(SessionId session) {
   Channel& channel = channels_[session];
   if (channel.busy || channel.jobs.empty()) return;
+  if (world_.options.plant == Plant::unfair_queue && serving_) return;
+  serving_ = session;
   channel.busy = true;
   process_.run_at(world_.schedule.now() + world_.copy_time(), [this, session] { step(session); });
+}
+
+// A stopped process takes nothing out of its sockets, and they are full at once.
+bool Mover::blocked(SessionId session) const {
+  const Process* peer = process_.is_prefill ? process_.network().peer(process_, session) : nullptr;
+  return peer != nullptr && peer->stopped;
 }
 
 // One part of the first job: some items of one component.
 void Mover::step(SessionId session) {
   Channel& channel = channels_[session];
-  channel.busy = false;
   Job& job = channel.jobs.front();
+  if (blocked(session) && !job.stopped && !channel.closing) {
+    return process_.run_at(world_.schedule.now() + std::chrono::milliseconds(1), [this, session] { step(session); });
+  }
+  channel.busy = false;
+  serving_.reset();
   bool goes_on = true;
   if (process_.is_prefill) {
     push_part(channel, job);
@@ -82,6 +94,8 @@ void Mover::step(SessionId session) {
   }
   when_quiet(session);
   pump(session);
+  if (world_.options.plant != Plant::unfair_queue) return;
+  for (const auto& [other, waiting] : channels_) pump(other);
 }
 
 void Mover::push_part(Channel& channel, Job& job) {

@@ -3,7 +3,7 @@
 
 #include <deque>
 #include <map>
-#include <set>
+#include <optional>
 
 #include "core/orders.h"
 #include "sim/network.h"
@@ -48,6 +48,7 @@ class Mover {
   };
 
   void pump(SessionId session);
+  bool blocked(SessionId session) const;
   void step(SessionId session);
   void push_part(Channel& channel, Job& job);
   bool pull_part(SessionId session, Job& job);
@@ -64,6 +65,7 @@ class Mover {
   Process& process_;
   std::map<TransferId, OpenWindow> windows_;
   std::map<SessionId, Channel> channels_;
+  std::optional<SessionId> serving_;  // planted: the only one that is served
 };
 
 }  // namespace kvferry::sim

@@ -32,6 +32,8 @@ const char* plant_name(Plant plant) {
       return "confirm_lost";
     case Plant::aux_forgotten:
       return "aux_forgotten";
+    case Plant::unfair_queue:
+      return "unfair_queue";
     case Plant::bits_flipped:
       return "bits_flipped";
   }

@@ -23,13 +23,14 @@ enum class Plant : std::uint8_t {
   transfer_ids_reused,   // the transfer id is the room number
   confirm_lost,          // some confirmations are not sent
   aux_forgotten,         // the aux record is reported and not written
+  unfair_queue,          // one queue for all sessions: who cannot take bytes holds up everybody behind
   bits_flipped,          // memory, driver or card change a word now and then
   dead_letters,          // what a lost link did not deliver is delivered over the next one
 };
 inline constexpr std::array planted{Plant::window_closed_early,  Plant::placed_early, Plant::stopped_early,
                                     Plant::session_closed_early, Plant::deaf_to_time, Plant::prefix_addresses,
                                     Plant::transfer_ids_reused,  Plant::confirm_lost, Plant::aux_forgotten,
-                                    Plant::dead_letters,         Plant::bits_flipped};
+                                    Plant::dead_letters,         Plant::bits_flipped, Plant::unfair_queue};
 const char* plant_name(Plant plant);
 
 // Which kinds of trouble exist in a run at all, drawn from the seed: with everything at once nothing gets far enough.

@@ -43,6 +43,7 @@ struct Request {
   std::uint64_t state_count = 0;
   std::vector<std::uint64_t> chunks;  // pages each
   std::size_t chunks_sent = 0;
+  Instant ready_at{};  // everything was granted and sent: from here on only the movers are waited for
   Side sender;
   Side receiver;
   // Why it may fail: a fault came near it, or an engine ended it or did not do its part. Otherwise it must succeed.
