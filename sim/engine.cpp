@@ -194,7 +194,7 @@ void Engine::later(Side& side, Duration most, std::function<void()> what) {
 
 void Engine::init_sender(Request& request) {
   Side& side = request.sender;
-  if (std::exchange(side.inited, true)) return;
+  if (side.concluded || std::exchange(side.inited, true)) return;
   std::optional<std::int32_t> aux;
   if (request.with_aux) aux = side.items[1].front();
   side.process->post(core::event::InitSender{side.handle, request.pages, aux});
@@ -203,7 +203,7 @@ void Engine::init_sender(Request& request) {
 
 void Engine::init_receiver(Request& request) {
   Side& side = request.receiver;
-  if (std::exchange(side.inited, true)) return;
+  if (side.concluded || std::exchange(side.inited, true)) return;
   std::optional<std::int32_t> aux;
   if (request.with_aux) aux = side.items[1].front();
   std::vector<std::vector<std::int32_t>> state;
