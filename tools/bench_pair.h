@@ -53,7 +53,7 @@ struct BenchAnswer {
 // Child: does what is asked until the channel closes; answers what main should return.
 int serve(const bench::Channel& channel, const std::function<Result<BenchAnswer>(const BenchCommand&)>& handle);
 
-// For the child: the pair is taken down on purpose, which is no reason to warn that the peer is lost.
+// For processes of a bench: a peer is taken down on purpose, which is no reason to warn that it is lost.
 void quiet_at_the_end();
 
 // Leader: asks and waits for the answer, or in two halves, to work meanwhile.
