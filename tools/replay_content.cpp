@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "tools/replay_crc32c.h"
+#include "base/crc32c.h"
 
 namespace kvferry::tools {
 

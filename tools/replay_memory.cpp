@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "base/try.h"
-#include "tools/replay_crc32c.h"
 #include "tools/replay_trace.h"
 
 namespace kvferry::tools {

@@ -91,6 +91,7 @@ class Pair {
     auto started = BootstrapServer::start(bootstrap);
     EXPECT_TRUE(started) << (started ? "" : started.error().message());
     server.emplace(std::move(*started));
+    server_address = server->address();
     start_prefill();
     start_decode();
   }
@@ -110,13 +111,13 @@ class Pair {
     manager.format = format_of(options);
     manager.instance = role == Role::prefill ? "prefill-0" : "decode-0";
     manager.settings = settings;
-    if (role == Role::prefill) manager.bootstrap = server->address();
+    if (role == Role::prefill) manager.bootstrap = server_address;
     auto made = KvManager::create(std::move(manager));
     EXPECT_TRUE(made) << (made ? "" : made.error().message());
     return std::move(*made);
   }
   Receiver receive(std::uint64_t room) {
-    auto receiver = decode->open_receiver(server->address(), room);
+    auto receiver = decode->open_receiver(server_address, room);
     EXPECT_TRUE(receiver) << (receiver ? "" : receiver.error().message());
     return std::move(*receiver);
   }
@@ -131,6 +132,7 @@ class Pair {
   Buffers prefill_memory;
   Buffers decode_memory;
   std::optional<BootstrapServer> server;
+  std::string server_address;  // still the address where `server` is gone
   std::optional<KvManager> prefill;
   std::optional<KvManager> decode;
 };
