@@ -26,6 +26,7 @@ void add_commands(CLI::App& app, Context& context) {
   add_bootstrap(app, context);
   add_replay(app, context);
   add_simulate(app, context);
+  add_chaos(app, context);
   add_bench(app, context);
 }
 

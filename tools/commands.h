@@ -8,6 +8,7 @@ namespace kvferry::tools {
 void add_commands(CLI::App& app, Context& context);
 
 void add_bootstrap(CLI::App& app, Context& context);
+void add_chaos(CLI::App& app, Context& context);
 void add_demo(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_simulate(CLI::App& app, Context& context);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -49,6 +50,7 @@ struct Plan {
   int stdin_fd;
   int stdout_fd;
   int stderr_fd;   // -1: ours
+  int netns_fd;    // -1: ours
   int failure_fd;  // the number of a failed step goes here; closed by exec
   pid_t parent;
 };
@@ -70,6 +72,7 @@ struct Plan {
   if (::dup2(plan.stdin_fd, STDIN_FILENO) < 0) give_up();
   if (::dup2(plan.stdout_fd, STDOUT_FILENO) < 0) give_up();
   if (plan.stderr_fd >= 0 && ::dup2(plan.stderr_fd, STDERR_FILENO) < 0) give_up();
+  if (plan.netns_fd >= 0 && ::setns(plan.netns_fd, CLONE_NEWNET) != 0) give_up();
   ::execve(plan.program, plan.argv.data(), plan.envp.data());
   give_up();
   ::_exit(127);
@@ -131,6 +134,11 @@ Result<Child> Child::start(const ChildOptions& options) {
     errors.reset(::open(options.stderr_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (!errors) return system_error("cannot write " + options.stderr_path, errno);
   }
+  os::Fd network;
+  if (!options.network_namespace.empty()) {
+    network.reset(::open(options.network_namespace.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!network) return system_error("cannot open network namespace " + options.network_namespace, errno);
+  }
   std::vector<std::string> arguments{options.program == "/proc/self/exe" ? "kvferry" : options.program};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   std::vector<std::string> environment = child_environment(options);
@@ -140,6 +148,7 @@ Result<Child> Child::start(const ChildOptions& options) {
                   .stdin_fd = to_child.read.get(),
                   .stdout_fd = from_child.write.get(),
                   .stderr_fd = errors.get(),
+                  .netns_fd = network.get(),
                   .failure_fd = failure.write.get(),
                   .parent = ::getpid()};
   Child child;

@@ -39,6 +39,7 @@ struct ChildOptions {
   std::string program = "/proc/self/exe";                          // this very command by default
   std::vector<std::pair<std::string, std::string>> environment{};  // set on top of ours
   std::string stderr_path{};                                       // appended to; ours when empty
+  std::string network_namespace{};                                 // to run in, as a path; ours when empty
 };
 
 // A running child, reached over pipes on its stdin and stdout. Killed (SIGKILL) and reaped when the object goes. The

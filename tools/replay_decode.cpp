@@ -31,6 +31,14 @@ class DecodeWorker : public ReplayWorker {
 
   void assign(Assignment assignment) override { waiting_.push_back(std::move(assignment)); }
 
+  void give_up(std::uint64_t room) override {
+    if (const auto at = rooms_.find(room); at != rooms_.end()) {
+      at->second.receiver.abort(given_up);
+    } else if (std::erase_if(waiting_, [room](const Assignment& one) { return one.room == room; }) != 0) {
+      outcomes_.push_back({.room = room, .error = given_up});
+    }
+  }
+
   void take_changes() override {
     for (const RoomChange& change : manager_.changed()) {
       const auto at = rooms_.find(change.room);

@@ -38,7 +38,7 @@ Result<ReplayMemory> ReplayMemory::make(const WorkerSetup& setup) {
 
 Result<KvManager> ReplayMemory::make_manager() const {
   KVF_TRY(settings, Settings::from_environment());
-  settings.host = "127.0.0.1";
+  settings.host = setup_.host;
   if (setup_.transport == "tcp") settings.transport = Transport::tcp;
   if (setup_.transport == "samehost" || setup_.transport == "shared") settings.transport = Transport::samehost;
   ManagerOptions options;
@@ -51,6 +51,7 @@ Result<KvManager> ReplayMemory::make_manager() const {
   auto* aux = const_cast<std::byte*>(aux_.data());
   options.memory.aux.push_back({.base = aux, .length = aux_.size(), .item_bytes = aux_item_bytes});
   options.format = model_.format(setup_.page_tokens);
+  options.instance = setup_.instance;
   options.bootstrap = setup_.bootstrap;
   options.settings = settings;
   return KvManager::create(std::move(options));

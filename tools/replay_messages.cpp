@@ -33,6 +33,8 @@ std::string to_line(const WorkerSetup& setup) {
                                       {"pages", setup.pages},
                                       {"seed", setup.seed},
                                       {"transport", setup.transport},
+                                      {"host", setup.host},
+                                      {"instance", setup.instance},
                                       {"bootstrap", setup.bootstrap}});
 }
 
@@ -43,6 +45,8 @@ std::string to_line(const Assignment& assignment) {
                                       {"hashes", std::move(hashes)},
                                       {"bootstrap", assignment.bootstrap}});
 }
+
+std::string to_line(const GiveUp& order) { return json::serialize(json::object{{"give_up", order.room}}); }
 
 std::string to_line(const RoomOutcome& outcome) {
   return json::serialize(json::object{{"room", outcome.room},
@@ -62,12 +66,15 @@ Result<WorkerSetup> setup_of(std::string_view line) {
                        .pages = number(object, "pages"),
                        .seed = number(object, "seed"),
                        .transport = text(object, "transport"),
+                       .host = text(object, "host"),
+                       .instance = text(object, "instance"),
                        .bootstrap = text(object, "bootstrap")};
   });
 }
 
-Result<Assignment> assignment_of(std::string_view line) {
-  return parsed<Assignment>(line, "an assignment", [](const json::object& object) {
+Result<Order> order_of(std::string_view line) {
+  return parsed<Order>(line, "an order", [](const json::object& object) -> Order {
+    if (object.contains("give_up")) return GiveUp{number(object, "give_up")};
     Assignment assignment{.room = number(object, "room"), .tokens = number(object, "tokens")};
     for (const json::value& hash : object.at("hashes").as_array()) {
       assignment.hashes.push_back(hash.to_number<std::uint64_t>());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "kvferry/kvferry.h"
@@ -20,6 +21,8 @@ struct WorkerSetup {
   std::uint64_t pages = 0;
   std::uint64_t seed = 0;
   std::string transport = "auto";  // auto, tcp, samehost, shared
+  std::string host = "127.0.0.1";  // to listen on and to announce
+  std::string instance{};          // random when empty
   std::string bootstrap{};         // prefill: its own instance's server
 };
 
@@ -30,6 +33,12 @@ struct Assignment {
   std::vector<std::uint64_t> hashes{};  // a block of 512 tokens each
   std::string bootstrap{};              // decode: of the prefill instance that the balancer chose
 };
+
+// The balancer gives a room up; its outcome comes all the same.
+struct GiveUp {
+  std::uint64_t room = 0;
+};
+using Order = std::variant<Assignment, GiveUp>;
 
 // How a room ended on one side. The figures are decode's.
 struct RoomOutcome {
@@ -43,10 +52,11 @@ struct RoomOutcome {
 
 std::string to_line(const WorkerSetup& setup);
 std::string to_line(const Assignment& assignment);
+std::string to_line(const GiveUp& order);
 std::string to_line(const RoomOutcome& outcome);
 // `protocol` where the line is not what `to_line` writes.
 Result<WorkerSetup> setup_of(std::string_view line);
-Result<Assignment> assignment_of(std::string_view line);
+Result<Order> order_of(std::string_view line);
 Result<RoomOutcome> outcome_of(std::string_view line);
 
 }  // namespace kvferry::tools

@@ -11,13 +11,14 @@ namespace {
 
 constexpr std::size_t scaled_token_bytes = 4096;
 
-const std::array<ModelShape, 6>& models() {
-  static const std::array<ModelShape, 6> all{{
+const std::array<ModelShape, 7>& models() {
+  static const std::array<ModelShape, 7> all{{
       {.name = "llama-8b", .layers = 32, .kv_heads = 8, .head_dim = 128, .mla = false},
       {.name = "llama-70b", .layers = 80, .kv_heads = 8, .head_dim = 128, .mla = false},
       {.name = "mistral-7b", .layers = 32, .kv_heads = 8, .head_dim = 128, .mla = false},
       {.name = "qwen2-7b", .layers = 28, .kv_heads = 4, .head_dim = 128, .mla = false},
       {.name = "qwen2-72b", .layers = 80, .kv_heads = 8, .head_dim = 128, .mla = false},
+      {.name = "small", .layers = 16, .kv_heads = 2, .head_dim = 32, .mla = false},
       {.name = "deepseek-v3-mla", .layers = 61, .kv_heads = 1, .head_dim = 576, .mla = true},
   }};
   return all;

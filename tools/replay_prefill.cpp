@@ -39,6 +39,10 @@ class PrefillWorker : public ReplayWorker {
     rooms_.emplace(number, Room{.request = std::move(assignment), .sender = std::move(*sender)});
   }
 
+  void give_up(std::uint64_t room) override {
+    if (const auto at = rooms_.find(room); at != rooms_.end()) at->second.sender.abort(given_up);
+  }
+
   void take_changes() override {
     for (const RoomChange& change : manager_.changed()) {
       const auto at = rooms_.find(change.room);

@@ -27,8 +27,9 @@ Result<void> loop(ReplayWorker& worker, LineReader& lines) {
     ::poll(waits, 2, busy ? 0 : -1);
     if (waits[0].revents != 0) open = lines.fill(STDIN_FILENO);
     while (auto line = lines.next()) {
-      KVF_TRY(assignment, assignment_of(*line));
-      worker.assign(std::move(assignment));
+      KVF_TRY(order, order_of(*line));
+      if (auto* assignment = std::get_if<Assignment>(&order)) worker.assign(std::move(*assignment));
+      if (const auto* room = std::get_if<GiveUp>(&order)) worker.give_up(room->room);
     }
     if (waits[1].revents != 0) worker.take_changes();
   }

@@ -11,12 +11,16 @@
 
 namespace kvferry::tools {
 
+inline constexpr const char* given_up = "given up by the balancer";
+
 // What a role does in that loop. A resource; owns its manager and rooms. `memory` outlives it.
 class ReplayWorker {
  public:
   virtual ~ReplayWorker() = default;
   // A request for this side. One that cannot be opened ends at once, as an outcome with its error.
   virtual void assign(Assignment assignment) = 0;
+  // Ends a room that has not ended, wherever it is; nothing happens to others.
+  virtual void give_up(std::uint64_t room) = 0;
   // The manager's descriptor was readable.
   virtual void take_changes() = 0;
   // A bounded piece of work, for example one chunk. False where there is nothing to do until something changes.

@@ -15,6 +15,8 @@ TEST(ReplayMessages, a_setup_survives_its_line) {
                           .pages = 1u << 30,
                           .seed = 7,
                           .transport = "tcp",
+                          .host = "10.0.0.1",
+                          .instance = "decode-7",
                           .bootstrap = "[::1]:80"};
   auto back = setup_of(to_line(setup));
   ASSERT_TRUE(back) << back.error().text;
@@ -25,18 +27,27 @@ TEST(ReplayMessages, a_setup_survives_its_line) {
   EXPECT_EQ(back->pages, setup.pages);
   EXPECT_EQ(back->seed, setup.seed);
   EXPECT_EQ(back->transport, setup.transport);
+  EXPECT_EQ(back->host, setup.host);
+  EXPECT_EQ(back->instance, setup.instance);
   EXPECT_EQ(back->bootstrap, setup.bootstrap);
 }
 
 TEST(ReplayMessages, an_assignment_survives_its_line) {
   const Assignment assignment{
       .room = ~std::uint64_t{0}, .tokens = 700, .hashes = {0, ~std::uint64_t{0}}, .bootstrap = "127.0.0.1:1"};
-  auto back = assignment_of(to_line(assignment));
+  auto back = order_of(to_line(assignment));
   ASSERT_TRUE(back) << back.error().text;
-  EXPECT_EQ(back->room, assignment.room);
-  EXPECT_EQ(back->tokens, assignment.tokens);
-  EXPECT_EQ(back->hashes, assignment.hashes);
-  EXPECT_EQ(back->bootstrap, assignment.bootstrap);
+  const auto& same = std::get<Assignment>(*back);
+  EXPECT_EQ(same.room, assignment.room);
+  EXPECT_EQ(same.tokens, assignment.tokens);
+  EXPECT_EQ(same.hashes, assignment.hashes);
+  EXPECT_EQ(same.bootstrap, assignment.bootstrap);
+}
+
+TEST(ReplayMessages, giving_up_a_room_survives_its_line) {
+  auto back = order_of(to_line(GiveUp{~std::uint64_t{0}}));
+  ASSERT_TRUE(back) << back.error().text;
+  EXPECT_EQ(std::get<GiveUp>(*back).room, ~std::uint64_t{0});
 }
 
 TEST(ReplayMessages, an_outcome_survives_its_line) {
@@ -57,7 +68,7 @@ TEST(ReplayMessages, an_outcome_survives_its_line) {
 TEST(ReplayMessages, a_line_that_is_none_is_an_error) {
   EXPECT_FALSE(outcome_of(""));
   EXPECT_FALSE(outcome_of("{}"));
-  EXPECT_FALSE(assignment_of(R"({"room": -1, "tokens": 1, "hashes": [], "bootstrap": ""})"));
+  EXPECT_FALSE(order_of(R"({"room": -1, "tokens": 1, "hashes": [], "bootstrap": ""})"));
   EXPECT_FALSE(setup_of("terminate called"));
 }
 
