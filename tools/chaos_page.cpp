@@ -96,8 +96,8 @@ class Picture {
     if (bytes.empty()) return;
     const double top = lanes_bottom() + gap;
     const double most = static_cast<double>(std::max<std::uint64_t>(1, *std::ranges::max_element(bytes)));
-    fmt::format_to(out(), "<polyline fill=\"#2e86c133\" stroke=\"#2e86c1\" points=\"{:.1f},{:.1f} ", x(0),
-                   top + curve_height);
+    fmt::format_to(out(), "<polyline fill=\"#2e86c1\" fill-opacity=\"0.2\" stroke=\"#2e86c1\" points=\"{:.1f},{:.1f} ",
+                   x(0), top + curve_height);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const double at_s = std::min(seconds_, (static_cast<double>(i) + 0.5) * result_.bucket_s);
       fmt::format_to(out(), "{:.1f},{:.1f} ", x(at_s), top + curve_height * (1 - static_cast<double>(bytes[i]) / most));

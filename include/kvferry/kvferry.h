@@ -149,9 +149,12 @@ struct ManagerStats {
   std::uint64_t bytes = 0;  // payload moved for rooms, sent or received
   std::uint64_t sessions_live = 0;
   std::uint64_t sessions_lost = 0;
-  std::uint64_t quarantined_pages = 0;       // pages of ended rooms that are not released yet
-  std::uint64_t late_messages = 0;           // messages for an ended transfer, dropped
-  std::uint64_t orphan_grants = 0;           // grants that wait for a room nobody opened
+  std::uint64_t quarantined_pages = 0;  // pages of ended rooms that are not released yet
+  std::uint64_t late_messages = 0;      // messages for an ended transfer, dropped
+  std::uint64_t orphan_grants = 0;      // grants that wait for a room nobody opened
+  // Bootstrap servers that this manager needs and that do not answer, or (prefill) do not hold its registration. For
+  // people: nothing fails of it, linked peers go on, rooms that need a new peer wait.
+  std::uint64_t bootstraps_down = 0;
   std::vector<std::string> transports = {};  // of the live sessions, for example "samehost (process_vm_readv)"
 };
 

@@ -34,6 +34,7 @@ struct KVFERRY_API Settings {
   Millis waiting_timeout{300'000};    // KVFERRY_WAITING_TIMEOUT: a receiver that waits for its first bytes
   Millis ping_interval{1'000};        // KVFERRY_PING_INTERVAL
   std::uint32_t ping_misses_max = 3;  // KVFERRY_PING_MISSES: pings in a row without an answer before a peer is dead
+  Millis health_interval{5'000};      // KVFERRY_HEALTH_INTERVAL: between questions how a bootstrap server is
   Millis connect_timeout{5'000};      // KVFERRY_CONNECT_TIMEOUT: connecting and shaking hands, each
   Millis lease_ttl{15'000};           // KVFERRY_LEASE_TTL: a registration that is not renewed for so long is dropped
 

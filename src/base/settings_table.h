@@ -55,6 +55,9 @@ inline constexpr std::array settings_table{
                Range<Settings::Millis>{&Settings::ping_interval, settings_bounds::shortest, settings_bounds::longest}},
     SettingRow{"PING_MISSES", "HEARTBEAT_MAX_FAILURE", Range<std::uint32_t>{&Settings::ping_misses_max, 1, 1'000}},
     SettingRow{
+        "HEALTH_INTERVAL", nullptr,
+        Range<Settings::Millis>{&Settings::health_interval, settings_bounds::shortest, settings_bounds::longest}},
+    SettingRow{
         "CONNECT_TIMEOUT", nullptr,
         Range<Settings::Millis>{&Settings::connect_timeout, settings_bounds::shortest, settings_bounds::longest}},
     SettingRow{"LEASE_TTL", nullptr,

@@ -20,6 +20,7 @@
 #include "core/receiver_core.h"
 #include "core/sender_core.h"
 #include "net/bootstrap_client.h"
+#include "net/bootstrap_watch.h"
 #include "runtime/exchange.h"
 #include "runtime/handshake.h"
 #include "runtime/inline_windows.h"
@@ -71,6 +72,7 @@ class Control : public core::Ports, public net::LinkHandler {
   // control_links.cpp
   Result<void> open_listener();
   void start_registration();
+  void watch_bootstraps();
   void on_accept(boost::asio::ip::tcp::socket socket);
   void on_established(Established established, std::optional<core::PeerKey> key);
   void watch_exit(Session& session, os::Fd pid_fd);
@@ -137,6 +139,7 @@ class Control : public core::Ports, public net::LinkHandler {
   std::optional<transport::Summer> summer_;
   std::unique_ptr<net::Listener> listener_;
   std::unique_ptr<net::RegistrationKeeper> registration_;
+  std::unique_ptr<net::BootstrapWatch> bootstrap_watch_;  // role decode
   std::map<SessionId, Session> sessions_;
   std::unordered_map<std::uint64_t, SessionId> session_of_link_;
   std::map<SessionId, transport::Mover*> closing_movers_;  // sessions whose link is gone, mover not yet done
@@ -148,7 +151,7 @@ class Control : public core::Ports, public net::LinkHandler {
 
   struct Published {  // read by stats()
     std::atomic<std::uint64_t> rooms_succeeded{0}, rooms_failed{0}, bytes{0}, sessions_live{0}, sessions_lost{0},
-        quarantined_pages{0}, late_messages{0}, orphan_grants{0}, rooms_live{0};
+        quarantined_pages{0}, late_messages{0}, orphan_grants{0}, rooms_live{0}, bootstraps_down{0};
   } published_;
   mutable std::mutex transports_mutex_;  // guards transports_ alone: names are no atomics
   std::vector<std::string> transports_;

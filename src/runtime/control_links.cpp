@@ -37,6 +37,7 @@ void Control::start_registration() {
   registration_ = std::make_unique<net::RegistrationKeeper>(
       loop_, *options_.bootstrap, options_.settings, registration,
       [this, server = options_.bootstrap->text()](const net::RegistrationKeeper::Status& status) {
+        published_.bootstraps_down.store(status.registered ? 0 : 1, std::memory_order_relaxed);
         if (status.replaced) {
           listener_.reset();  // who is sent here meanwhile is refused at once, and asks for the route again
           push(core::event::Replaced{
@@ -52,6 +53,17 @@ void Control::start_registration() {
           os::log().warn("not registered with {}: {}", server, status.last_error);
         }
       });
+}
+
+void Control::watch_bootstraps() {
+  bootstrap_watch_ = std::make_unique<net::BootstrapWatch>(
+      loop_, options_.settings,
+      net::BootstrapWatch::Owner{
+          .has_link =
+              [this](const Address& server) {
+                return std::ranges::any_of(sessions_, [&](const auto& one) { return one.second.bootstrap == server; });
+              },
+          .changed = [this](std::size_t down) { published_.bootstraps_down.store(down, std::memory_order_relaxed); }});
 }
 
 void Control::on_accept(boost::asio::ip::tcp::socket socket) {
@@ -113,6 +125,7 @@ void Control::on_established(Established established, std::optional<core::PeerKe
   session.address = session.link->peer();
   session.transport = established.transport;
   if (!established.detail.empty()) session.transport += " (" + established.detail + ")";
+  if (key) session.bootstrap = key->bootstrap;
   session_of_link_[session.link->id().value] = id;
   session.link->set_handler(*this);
   session.link->set_body_bytes_max(protocol::body_bytes_max);

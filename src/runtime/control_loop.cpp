@@ -60,6 +60,8 @@ Result<std::unique_ptr<Control>> Control::start(ControlOptions options, Exchange
   if (control->options_.role == Role::prefill) {
     if (auto opened = control->open_listener(); !opened) return opened.error();
     control->start_registration();
+  } else {
+    control->watch_bootstraps();
   }
   exchange.set_wake([raw = control.get()] { boost::asio::post(raw->loop_, [raw] { raw->drain(); }); });
   control->thread_ = os::start_thread("kvf-control", [raw = control.get()] { raw->run(); });
@@ -188,6 +190,7 @@ ManagerStats Control::stats() const {
   stats.quarantined_pages = published_.quarantined_pages.load();
   stats.late_messages = published_.late_messages.load();
   stats.orphan_grants = published_.orphan_grants.load();
+  stats.bootstraps_down = published_.bootstraps_down.load();
   const std::lock_guard lock(transports_mutex_);
   stats.transports = transports_;
   return stats;
@@ -198,6 +201,7 @@ void Control::shut_down(const Error& error) {
   if (ended_) return;
   ended_ = true;
   registration_.reset();
+  bootstrap_watch_.reset();
   listener_.reset();
   handshakes_.clear();
   waiting_links_.clear();

@@ -70,6 +70,7 @@ void Control::perform(core::effect::CloseSession& e) {
 }
 
 void Control::perform(core::effect::FetchSizes& e) {
+  bootstrap_watch_->use(e.bootstrap);
   net::fetch_sizes(loop_, e.bootstrap, options_.settings,
                    [this, server = e.bootstrap](Result<net::InstanceSizes> sizes) {
                      if (ended_) return;
@@ -84,6 +85,7 @@ void Control::perform(core::effect::FetchSizes& e) {
 
 void Control::perform(core::effect::FetchRoute& e) {
   const Place& place = e.key.place;
+  bootstrap_watch_->use(e.key.bootstrap);
   net::fetch_route(
       loop_, e.key.bootstrap, options_.settings, place.dp, place.tp, place.pp,
       [this, key = e.key](Result<net::Route> route) {

@@ -17,7 +17,8 @@ struct Session {
   std::unique_ptr<net::Link> link;
   protocol::Identity peer;
   std::string address;
-  std::string transport;  // for people: "tcp", "samehost (process_vm_readv)"
+  std::string transport;             // for people: "tcp", "samehost (process_vm_readv)"
+  std::optional<Address> bootstrap;  // decode: the server that it was found through
   core::DataPath path = core::DataPath::push;
   transport::Mover* mover = nullptr;  // none on the side that is read from
   std::unique_ptr<boost::asio::posix::stream_descriptor> exit_watch;
