@@ -43,9 +43,9 @@ void Network::dial(Process& decode, const core::PeerKey& key, const core::Route&
 }
 
 void Network::handshake(Process& decode, const core::PeerKey& key, Process& prefill) {
-  if (const auto fits = layout::check_pair(prefill.shape(), decode.shape()); !fits) {
-    return decode.post(core::event::DialFailed{key, fits.error()});
-  }
+  const auto pairing =
+      layout::pair_ranks({prefill.shape(), prefill.identity().place}, {decode.shape(), decode.identity().place});
+  if (!pairing) return decode.post(core::event::DialFailed{key, pairing.error()});
   auto link = std::make_shared<Link>();
   link->decode = {&decode, SessionId{++session_}, false};
   link->prefill = {&prefill, SessionId{++session_}, true};
@@ -55,15 +55,16 @@ void Network::handshake(Process& decode, const core::PeerKey& key, Process& pref
   links_[{decode.id, link->decode.session}] = link;
   all_.push_back(link);
   prefill.met(decode, link->path);
-  prefill.post(core::event::SessionUp{link->prefill.session, decode.identity(), decode.name(), link->path, {}});
+  prefill.post(
+      core::event::SessionUp{link->prefill.session, decode.identity(), decode.name(), link->path, {}, *pairing});
   // Its last message tells the decode rank that rooms may be granted.
-  decode.run_at(arrival(*link, to_decode), [this, link, &decode, key] {
+  decode.run_at(arrival(*link, to_decode), [this, link, &decode, key, pairing = *pairing] {
     if (link->broken || (link->fin && !link->prefill.process->alive)) {
       return decode.post(core::event::DialFailed{key, Error{Code::peer_lost, "the link broke in the handshake"}});
     }
     link->decode.open = true;
     decode.post(core::event::SessionUp{link->decode.session, link->prefill.process->identity(),
-                                       link->prefill.process->name(), link->path, key});
+                                       link->prefill.process->name(), link->path, key, pairing});
     Pair& pair = pair_of(*link);
     for (auto& [way, frame] : std::exchange(pair.letters, {})) deliver(link, way, std::move(frame));
     if (link->fin) tell_down(link, true, world_.schedule.now(), "connection closed");

@@ -21,30 +21,38 @@ struct Region {
   std::size_t items() const { return item_bytes == 0 ? 0 : length / item_bytes; }
 };
 
-// The memory of one rank. `kv` holds the buffers that page indices address: all K layers, then all V layers (or one
-// buffer a layer for MLA). Every `kv` region has the same number of items.
+// The memory of one rank. `kv` holds the buffers that page indices address: all K layers, then all V layers (one buffer
+// a layer for MLA and where K and V share a buffer). Every `kv` region has the same number of items.
 struct Memory {
   std::vector<Region> kv;
   std::vector<Region> aux;
   std::vector<std::vector<Region>> state;  // one list a component (Mamba, sliding window, ...)
+  std::uint32_t first_layer = 0;           // the model's layer that `kv` begins with; not 0 in later pipeline stages
 };
+
+// The order of what lies in a page of one layer, slowest first. It matters only where ranks hold different heads.
+enum class PageOrder : std::uint8_t { token_head_dim, head_token_dim };
 
 // What both sides must agree on; compared when two ranks link, refused there in words.
 struct KvFormat {
   std::string dtype = "bfloat16";
   std::uint32_t page_tokens = 16;  // tokens of one page
-  std::uint32_t layers = 0;
-  std::uint32_t kv_heads = 0;  // of the whole model, not of the rank
+  std::uint32_t layers = 0;        // of the whole model
+  std::uint32_t kv_heads = 0;      // of the whole model, not of the rank
   std::uint32_t head_dim = 0;
   bool mla = false;
+  PageOrder order = PageOrder::token_head_dim;
+  bool kv_joined = false;  // a region of a layer holds K and V: of each page first all of K, then all of V
   friend bool operator==(const KvFormat&, const KvFormat&) = default;
 };
 
-// Parallel sizes of an instance. `tp` counts the ranks of one data-parallel group.
+// Parallel sizes of an instance. `tp` counts the ranks of one data-parallel group. A rank holds kv_heads / tp heads of
+// the model, or one that tp / kv_heads ranks in a row hold alike.
 struct Parallel {
   std::uint32_t tp = 1;
   std::uint32_t dp = 1;
-  std::uint32_t pp = 1;
+  std::uint32_t pp = 1;  // pipeline stages: each holds a range of the layers
+  std::uint32_t cp = 1;  // context parallel (prefill): each holds a contiguous share of a request's pages
   friend bool operator==(const Parallel&, const Parallel&) = default;
 };
 
@@ -53,6 +61,7 @@ struct Place {
   std::uint32_t dp = 0;
   std::uint32_t tp = 0;
   std::uint32_t pp = 0;
+  std::uint32_t cp = 0;
   friend auto operator<=>(const Place&, const Place&) = default;
 };
 

@@ -20,7 +20,7 @@ struct Limits {
   std::uint32_t ping_misses_max = 3;                    // unanswered in a row: the session is lost
   Duration queued_interval = std::chrono::seconds(30);  // sender tells receivers that their rooms are queued
   Duration retry_min = std::chrono::milliseconds(20);   // first wait before a failed resolve or dial is tried again
-  Duration retry_max = std::chrono::seconds(2);         // the wait doubles up to this
+  Duration retry_max = std::chrono::milliseconds(250);  // the wait doubles up to this
 
   // Tables.
   std::size_t rooms_max = 65'536;         // live rooms a manager; opening one more answers try_later

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "core/orders.h"
 #include "kvferry/kvferry.h"
+#include "layout/pairing.h"
 #include "protocol/messages.h"
 
 namespace kvferry::core {
@@ -88,6 +89,7 @@ struct SessionUp {
   std::string address;  // for people and errors
   DataPath path = DataPath::push;
   std::optional<PeerKey> key;  // decode: what was dialled
+  layout::Pairing pairing;     // what moves between the two
 };
 struct SessionDown {
   SessionId session;

@@ -49,6 +49,9 @@ class ReceiverCore {
     bool told = false;  // that the room has failed, by us or because it told us
     Window window = Window::none;
     bool complete = false;
+    bool inlined = false;
+    bool with_aux = false;
+    std::vector<std::uint64_t> state_items{};  // granted of each component
     // The end-to-end check; untouched without it.
     std::vector<ItemList> lists;  // what was granted, until it is summed up
     bool summing = false;
@@ -67,7 +70,6 @@ class ReceiverCore {
     bool quarantined = false;  // ended, its pages counted as not released yet
     bool released = false;
     bool mapped = false;  // the sources are known
-    bool inlined = false;
     std::uint32_t grants_awaited = 1;
     std::vector<Source> sources;
     std::optional<event::InitReceiver> init;  // its page list moves into the last window
@@ -98,6 +100,7 @@ class ReceiverCore {
     protocol::Identity peer;
     std::string address;
     DataPath path = DataPath::push;
+    layout::Pairing pairing;
     PeerHealth health;
     std::set<PeerKey> keys;    // one, unless a process is reached under two bootstrap addresses
     std::set<HandleId> rooms;  // linked through it and not settled
@@ -134,7 +137,9 @@ class ReceiverCore {
 
   // receiver_grant.cpp: granting, and what comes of it.
   void when_linked(Room& room, Instant now, Effects& out);
+  std::optional<Error> coverage_fault(const Room& room) const;
   void grant(Room& room, Instant now, Effects& out);
+  void grant_source(Room& room, Source& source, Effects& out);
   void on_offer(SessionId session, protocol::Offer& offer, Instant now, Effects& out);
   void on_abort(SessionId session, const protocol::Abort& m, Effects& out);
   void on_sum(SessionId session, const protocol::Sum& m, Effects& out);
@@ -143,7 +148,7 @@ class ReceiverCore {
   void on_placed(const Placed& placed, Instant now, Effects& out);
   void on_window_closed(SessionId session, TransferId transfer, Effects& out);
   void first_bytes(Room& room, Instant now, Effects& out);
-  std::optional<Error> state_fault(const Room& room, const std::vector<std::uint64_t>& came) const;
+  std::optional<Error> state_fault(const Source& source, const std::vector<std::uint64_t>& came) const;
   void confirm(Room& room, const Source& source, Effects& out);
   void compare_sums(Room& room, Source& source, Effects& out);
   // Nothing is missing of this source: all bytes are there, and where it is wanted they are those that were sent.

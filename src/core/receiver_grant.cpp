@@ -37,51 +37,83 @@ void ReceiverCore::when_linked(Room& room, Instant now, Effects& out) {
     source.session = peers_.at(source.key).session;
     sessions_.at(*source.session).rooms.insert(room.handle);
   }
+  if (auto fault = coverage_fault(room)) return fail(room, std::move(*fault), out);
   become(room, Poll::waiting_for_input, out);
   room.deadline = now + limits_.waiting_timeout;
   if (room.init) grant(room, now, out);
 }
 
-// The window opens before its grant leaves.
+// Whether the linked ranks together fill every page: all of its bytes, each from one of them.
+std::optional<Error> ReceiverCore::coverage_fault(const Room& room) const {
+  std::vector<std::uint64_t> bytes(shape_.kv_item_bytes.size());
+  for (const Source& source : room.sources) {
+    const layout::Pairing& pairing = sessions_.at(*source.session).pairing;
+    if (pairing.share != 0) continue;
+    for (const layout::RegionCut& cut : pairing.target) bytes[cut.region] += cut.unit_bytes();
+  }
+  const auto differs = std::ranges::mismatch(bytes, shape_.kv_item_bytes);
+  if (differs.in1 == bytes.end()) return std::nullopt;
+  return Error{Code::mismatch,
+               "the prefill ranks that feed this rank hold " + std::to_string(*differs.in1) + " of the " +
+                   std::to_string(*differs.in2) + " bytes of a page in kv region " +
+                   std::to_string(differs.in1 - bytes.begin()) +
+                   ": check the layers (Memory::first_layer) and sizes that each rank was started with",
+               room.id.value, room.bootstrap.text()};
+}
+
 void ReceiverCore::grant(Room& room, Instant now, Effects& out) {
   KVF_ASSERT(room.state == Poll::waiting_for_input && room.init && !room.granted);
   room.granted = true;
   room.deadline = now + limits_.waiting_timeout;
-  std::uint64_t bytes = saturating(room.granted_pages, shape_.kv_item_bytes);
-  if (room.with_aux) bytes = add(bytes, saturating(1, shape_.aux_item_bytes));
-  for (std::size_t i = 0; i < room.state_items.size(); ++i) {
-    bytes = add(bytes, saturating(room.state_items[i], shape_.state_item_bytes[i]));
-  }
-  room.inlined = bytes <= limits_.inline_bytes_max;
   transfers_[room.transfer] = room.handle;
-  for (std::size_t i = 0; i < room.sources.size(); ++i) {
-    Source& source = room.sources[i];
-    const bool last = i + 1 == room.sources.size();
-    core::Window window{*source.session, room.transfer, room.prefix_pages, {}};
-    window.lists.push_back({layout::component_kv, last ? std::move(room.init->pages) : room.init->pages});
-    if (room.init->aux_item) window.lists.push_back({layout::component_aux, {*room.init->aux_item}});
-    for (std::size_t s = 0; s < room.init->state.size(); ++s) {
-      if (room.init->state[s].empty()) continue;
-      window.lists.push_back({layout::component_state + static_cast<std::uint32_t>(s),
-                              last ? std::move(room.init->state[s]) : room.init->state[s]});
-    }
-    source.ledger = ChunkLedger(room.prefix_pages, room.prefix_pages + room.granted_pages,
-                                static_cast<std::uint32_t>(shape_.kv_item_bytes.size()));
-    source.window = Window::open;
-    if (limits_.verify) source.lists = window.lists;
-    out.push_back(effect::OpenWindow{std::move(window), room.inlined});
-    protocol::Grant grant;
-    grant.room = room.id;
-    grant.transfer = room.transfer;
-    grant.prefix_pages = room.prefix_pages;
-    grant.total_pages = room.prefix_pages + room.granted_pages;
-    grant.with_aux = room.with_aux;
-    grant.state_items = room.state_items;
-    grant.grants_awaited = room.grants_awaited;
-    grant.inlined = room.inlined;
-    grant.verify = limits_.verify;
-    out.push_back(effect::Send{*source.session, std::move(grant)});
+  for (Source& source : room.sources) grant_source(room, source, out);
+  room.init->pages = {};
+}
+
+// What this rank sends of the room. The window opens before its grant leaves.
+void ReceiverCore::grant_source(Room& room, Source& source, Effects& out) {
+  const layout::Pairing& pairing = sessions_.at(*source.session).pairing;
+  const layout::Range granted{room.prefix_pages, room.prefix_pages + room.granted_pages};
+  // A dummy sends its end alone.
+  const layout::Range range =
+      pairing.dummy() ? layout::Range{granted.begin, granted.begin} : pairing.positions(granted);
+  source.with_aux = pairing.beside && room.with_aux;
+  if (pairing.beside) source.state_items = room.state_items;
+  std::uint64_t bytes = saturating(range.size(), {pairing.page_bytes});
+  if (source.with_aux) bytes = add(bytes, saturating(1, shape_.aux_item_bytes));
+  for (std::size_t i = 0; i < source.state_items.size(); ++i) {
+    bytes = add(bytes, saturating(source.state_items[i], shape_.state_item_bytes[i]));
   }
+  source.inlined = bytes <= limits_.inline_bytes_max;
+  core::Window window{*source.session, room.transfer, range.begin, {}};
+  std::vector<std::int32_t>& pages = room.init->pages;
+  if (range == granted && room.sources.size() == 1) {
+    window.lists.push_back({layout::component_kv, std::move(pages)});
+  } else {
+    const auto first = pages.begin() + static_cast<std::ptrdiff_t>(range.begin - granted.begin);
+    window.lists.push_back({layout::component_kv, {first, first + static_cast<std::ptrdiff_t>(range.size())}});
+  }
+  if (source.with_aux) window.lists.push_back({layout::component_aux, {*room.init->aux_item}});
+  for (std::size_t s = 0; s < source.state_items.size(); ++s) {
+    if (source.state_items[s] == 0) continue;
+    window.lists.push_back({layout::component_state + static_cast<std::uint32_t>(s), std::move(room.init->state[s])});
+  }
+  source.ledger = ChunkLedger(range.begin, range.end, static_cast<std::uint32_t>(pairing.target.size()));
+  source.window = Window::open;
+  if (limits_.verify) source.lists = window.lists;
+  out.push_back(effect::OpenWindow{std::move(window), source.inlined});
+  protocol::Grant grant;
+  grant.room = room.id;
+  grant.transfer = room.transfer;
+  grant.prefix_pages = room.prefix_pages;
+  grant.total_pages = granted.end;
+  grant.with_aux = source.with_aux;
+  grant.state_items = source.state_items;
+  grant.grants_awaited = room.grants_awaited;
+  grant.inlined = source.inlined;
+  grant.dummy = pairing.dummy();
+  grant.verify = limits_.verify;
+  out.push_back(effect::Send{*source.session, std::move(grant)});
 }
 
 void ReceiverCore::first_bytes(Room& room, Instant now, Effects& out) {
@@ -92,9 +124,9 @@ void ReceiverCore::first_bytes(Room& room, Instant now, Effects& out) {
 }
 
 // Which state component came short or long, if one did. Components that are not named have no items.
-std::optional<Error> ReceiverCore::state_fault(const Room& room, const std::vector<std::uint64_t>& came) const {
-  for (std::size_t i = 0; i < std::max(came.size(), room.state_items.size()); ++i) {
-    const std::uint64_t granted = i < room.state_items.size() ? room.state_items[i] : 0;
+std::optional<Error> ReceiverCore::state_fault(const Source& source, const std::vector<std::uint64_t>& came) const {
+  for (std::size_t i = 0; i < std::max(came.size(), source.state_items.size()); ++i) {
+    const std::uint64_t granted = i < source.state_items.size() ? source.state_items[i] : 0;
     const std::uint64_t there = i < came.size() ? came[i] : 0;
     if (there == granted) continue;
     return Error{Code::mismatch, std::to_string(there) + " items of state component " + std::to_string(i) + " came, " +
@@ -112,7 +144,7 @@ void ReceiverCore::on_offer(SessionId session, protocol::Offer& offer, Instant n
   }
   const protocol::ChunkSpan& span = offer.span;
   Result<void> fits;
-  if (room->inlined || sessions_.at(session).path != DataPath::pull) {
+  if (source->inlined || sessions_.at(session).path != DataPath::pull) {
     fits = Error{Code::protocol, "offers chunk " + std::to_string(span.number) + " to be read, but it is to be sent"};
   }
   if (fits) fits = source->ledger.announce(span, limits_.chunks_max);
@@ -120,13 +152,13 @@ void ReceiverCore::on_offer(SessionId session, protocol::Offer& offer, Instant n
     fits = Error{Code::protocol, "offers " + std::to_string(offer.pages.size()) + " pages for " +
                                      std::to_string(span.position_end - span.position_begin) + " positions"};
   }
-  if (fits && span.last && room->with_aux && offer.aux_item < 0) {
+  if (fits && span.last && source->with_aux && offer.aux_item < 0) {
     fits = Error{Code::mismatch, "offers no aux record, one was granted"};
   }
   if (fits && span.last) {
     std::vector<std::uint64_t> counts;
     for (const auto& list : offer.state_items) counts.push_back(list.size());
-    if (auto fault = state_fault(*room, counts)) fits = std::move(*fault);
+    if (auto fault = state_fault(*source, counts)) fits = std::move(*fault);
   }
   if (!fits) {
     Error error = fits.error();
@@ -136,9 +168,9 @@ void ReceiverCore::on_offer(SessionId session, protocol::Offer& offer, Instant n
   }
   ChunkOrder order{session, offer.transfer, span, {}};
   order.lists.push_back({layout::component_kv, std::move(offer.pages)});
-  if (span.last && room->with_aux) order.lists.push_back({layout::component_aux, {offer.aux_item}});
-  for (std::size_t i = 0; span.last && i < room->state_items.size(); ++i) {
-    if (room->state_items[i] == 0) continue;
+  if (span.last && source->with_aux) order.lists.push_back({layout::component_aux, {offer.aux_item}});
+  for (std::size_t i = 0; span.last && i < source->state_items.size(); ++i) {
+    if (source->state_items[i] == 0) continue;
     order.lists.push_back({layout::component_state + static_cast<std::uint32_t>(i), std::move(offer.state_items[i])});
   }
   first_bytes(*room, now, out);
@@ -151,12 +183,12 @@ void ReceiverCore::on_placed(const Placed& placed, Instant now, Effects& out) {
   Result<void> fits;
   if (!source->ledger.announced(placed.span.number)) fits = source->ledger.announce(placed.span, limits_.chunks_max);
   if (fits) fits = source->ledger.land(placed.span);
-  if (fits && placed.span.last && placed.with_aux != room->with_aux) {
-    fits = Error{Code::mismatch, room->with_aux ? "the last chunk came without the aux record that was granted"
-                                                : "the last chunk came with an aux record that was not granted"};
+  if (fits && placed.span.last && placed.with_aux != source->with_aux) {
+    fits = Error{Code::mismatch, source->with_aux ? "the last chunk came without the aux record that was granted"
+                                                  : "the last chunk came with an aux record that was not granted"};
   }
   if (fits && placed.span.last) {
-    if (auto fault = state_fault(*room, placed.state_items)) fits = std::move(*fault);
+    if (auto fault = state_fault(*source, placed.state_items)) fits = std::move(*fault);
   }
   if (fits && placed.span.last && !source->ledger.complete()) {
     // Chunks of one session come in order, so what the last one leaves open will not come.

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "core/receiver_core.h"
+#include "core/words.h"
 
 namespace kvferry::core {
 
@@ -74,7 +75,8 @@ void ReceiverCore::fail(Room& room, Error error, Effects& out) {
     if (room.granted && !source.told && source.session && sessions_.contains(*source.session)) {
       source.told = true;
       out.push_back(
-          effect::Send{*source.session, protocol::Abort{room.id, room.transfer, room.error->code, room.error->text}});
+          effect::Send{*source.session, protocol::Abort{room.id, room.transfer, room.error->code,
+                                                        reason_for(*room.error, address_of(source.session))}});
     }
     if (source.window == Window::open) close_window(room, source, out);
     // Closed for the check, and not confirmed: the sender still waits for a word about its pages.
@@ -89,7 +91,7 @@ void ReceiverCore::fail(Room& room, Error error, Effects& out) {
 void ReceiverCore::close_window(Room& room, Source& source, Effects& out) {
   KVF_ASSERT(source.window == Window::open && source.session.has_value());
   source.window = Window::closing;
-  out.push_back(effect::CloseWindow{*source.session, room.transfer, room.inlined});
+  out.push_back(effect::CloseWindow{*source.session, room.transfer, source.inlined});
 }
 
 // Releases what is written no more and forgets what is over. The room may be gone afterwards.

@@ -22,7 +22,8 @@ void ReceiverCore::handle(event::SessionUp& e, Instant now, Effects& out) {
     // The route was of a process that is gone, and another rank has taken its address.
     Error error{Code::unreachable,
                 "another rank answers there: dp " + std::to_string(e.peer.place.dp) + " tp " +
-                    std::to_string(e.peer.place.tp) + " pp " + std::to_string(e.peer.place.pp),
+                    std::to_string(e.peer.place.tp) + " pp " + std::to_string(e.peer.place.pp) + " cp " +
+                    std::to_string(e.peer.place.cp),
                 {},
                 e.address};
     out.push_back(effect::CloseSession{e.session, error});
@@ -34,6 +35,7 @@ void ReceiverCore::handle(event::SessionUp& e, Instant now, Effects& out) {
   session.peer = std::move(e.peer);
   session.address = std::move(e.address);
   session.path = e.path;
+  session.pairing = std::move(e.pairing);
   session.health = PeerHealth(limits_, now);
   session_timers_.set(e.session, session.health.next());
   attach(*e.key, e.session, now, out);

@@ -30,17 +30,20 @@ void SenderCore::dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& 
   KVF_ASSERT(room.granted() && room.init && !room.last_sent);
   const std::uint64_t count = chunk.pages.size();
   KVF_ASSERT(room.pages_sent + count <= room.num_pages);  // refused at the call
-  const std::uint64_t begin = room.destinations.front().grant.prefix_pages + room.pages_sent;
+  const std::uint64_t begin = room.destinations.front().positions.begin + room.pages_sent;
   room.pages_sent += count;
   room.last_sent = room.pages_sent == room.num_pages;
-  const protocol::ChunkSpan span{
-      room.chunks_sent++, begin, begin + count, 0, static_cast<std::uint32_t>(shape_.kv_item_bytes.size()),
-      room.last_sent};
+  const std::uint32_t number = room.chunks_sent++;
   if (room.state == Poll::waiting_for_input) become(room, Poll::transferring, out);
   const bool verify = std::ranges::any_of(room.destinations, [](const Destination& d) { return d.grant.verify; });
   if (verify) room.pages_to_sum.insert(room.pages_to_sum.end(), chunk.pages.begin(), chunk.pages.end());
   for (Destination& destination : room.destinations) {
     const protocol::Grant& grant = destination.grant;
+    const bool dummy = destination.regions == 0;
+    if (dummy && !room.last_sent) continue;
+    const protocol::ChunkSpan span =
+        dummy ? protocol::ChunkSpan{0, grant.prefix_pages, grant.prefix_pages, 0, 0, true}
+              : protocol::ChunkSpan{number, begin, begin + count, 0, destination.regions, room.last_sent};
     if (room.last_sent) {
       for (std::size_t i = 0; i < grant.state_items.size(); ++i) {
         const std::size_t sent = i < chunk.state.size() ? chunk.state[i].size() : 0;
@@ -54,7 +57,7 @@ void SenderCore::dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& 
       }
     }
     ChunkOrder order{destination.session, grant.transfer, span, {}};
-    order.lists.push_back(ItemList{layout::component_kv, chunk.pages});
+    order.lists.push_back(ItemList{layout::component_kv, dummy ? std::vector<std::int32_t>{} : chunk.pages});
     if (room.last_sent && grant.with_aux) order.lists.push_back(ItemList{layout::component_aux, {*room.aux_item}});
     if (room.last_sent) {
       for (std::size_t i = 0; i < grant.state_items.size(); ++i) {
@@ -64,7 +67,7 @@ void SenderCore::dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& 
     }
     if (room.last_sent && grant.verify) {
       SumOrder sum{destination.session, grant.transfer, order.lists};
-      sum.lists.front().items = room.pages_to_sum;
+      if (!dummy) sum.lists.front().items = room.pages_to_sum;
       destination.summing = true;
       out.push_back(effect::Sum{std::move(sum)});
     }

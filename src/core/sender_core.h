@@ -43,6 +43,8 @@ class SenderCore {
   struct Destination {
     SessionId session;
     protocol::Grant grant;
+    layout::Range positions;    // that this rank sends it
+    std::uint32_t regions = 0;  // of the session's view; 0 for a dummy, which gets its end alone
     bool confirmed = false;
     bool told = false;        // that the room has failed, by us or because it told us
     std::uint32_t moves = 0;  // orders that our mover has not finished: pages may be read here
@@ -83,6 +85,7 @@ class SenderCore {
     protocol::Identity peer;
     std::string address;
     DataPath path = DataPath::push;
+    layout::Pairing pairing;
     PeerHealth health;
     std::deque<std::uint64_t> early;  // serials, the oldest first
     Instant queued_at;                // next Queued notice

@@ -114,7 +114,10 @@ void SenderCore::accept(Room& room, SessionId session, protocol::Grant& grant, I
     }
   }
   transfers_[{session, grant.transfer}] = room.handle;
-  room.destinations.push_back(Destination{session, std::move(grant)});
+  const layout::Pairing& pairing = peer->second.pairing;
+  const layout::Range granted{grant.prefix_pages, grant.total_pages};
+  room.destinations.push_back(Destination{session, std::move(grant), pairing.positions(granted),
+                                          static_cast<std::uint32_t>(pairing.source.size())});
   if (!room.granted()) return;
   out.push_back(effect::PrefixKnown{room.handle, room.destinations.front().grant.prefix_pages});
   become(room, Poll::waiting_for_input, out);
@@ -126,12 +129,16 @@ void SenderCore::accept(Room& room, SessionId session, protocol::Grant& grant, I
 // Granted and announced: the two counts must agree; then the chunks that waited may go.
 void SenderCore::when_ready(Room& room, Instant now, Effects& out) {
   const protocol::Grant& grant = room.destinations.front().grant;
-  if (room.num_pages != grant.total_pages - grant.prefix_pages) {
+  if (room.num_pages != room.destinations.front().positions.size()) {
+    const std::uint64_t mine = room.destinations.front().positions.size();
+    const bool shared = mine != grant.total_pages - grant.prefix_pages;
     return fail(room,
                 Error{Code::mismatch,
                       "prefill announced " + std::to_string(room.num_pages) + " pages, decode granted " +
                           std::to_string(grant.total_pages) + " pages of which it holds the first " +
-                          std::to_string(grant.prefix_pages) + ": the sum must be the same on both sides",
+                          std::to_string(grant.prefix_pages) +
+                          (shared ? ", this rank's share is " + std::to_string(mine) : std::string()) +
+                          ": the sum must be the same on both sides",
                       room.id.value, address_of(room.destinations.front().session)},
                 now, out);
   }

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/match.h"
 #include "core/sender_core.h"
+#include "core/words.h"
 
 namespace kvferry::core {
 
@@ -89,8 +90,9 @@ void SenderCore::fail(Room& room, Error error, Instant now, Effects& out) {
   for (Destination& destination : room.destinations) {
     if (!destination.told && sessions_.contains(destination.session)) {
       destination.told = true;
-      out.push_back(effect::Send{destination.session, protocol::Abort{room.id, destination.grant.transfer,
-                                                                      room.error->code, room.error->text}});
+      out.push_back(
+          effect::Send{destination.session, protocol::Abort{room.id, destination.grant.transfer, room.error->code,
+                                                            reason_for(*room.error, address_of(destination.session))}});
     }
     if (destination.moves > 0) out.push_back(effect::StopMoves{destination.session, destination.grant.transfer});
   }

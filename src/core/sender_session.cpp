@@ -37,6 +37,7 @@ void SenderCore::handle(event::SessionUp& e, Instant now, Effects& out) {
   session.peer = std::move(e.peer);
   session.address = std::move(e.address);
   session.path = e.path;
+  session.pairing = std::move(e.pairing);
   session.health = PeerHealth(limits_, now);
   session.queued_at = now + limits_.queued_interval;
   session_timers_.set(e.session, std::min(session.health.next(), session.queued_at));

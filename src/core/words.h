@@ -20,6 +20,11 @@ inline Error silent_peer(const Limits& limits) {
                                     "): hung, stopped or unreachable"};
 }
 
+// Why a room has failed, for a peer at `listener`: one that is told of another rank's death needs to know whose.
+inline std::string reason_for(const Error& error, const std::string& listener) {
+  return error.peer.empty() || error.peer == listener ? error.text : "peer " + error.peer + ": " + error.text;
+}
+
 // What a room is told whose session is lost.
 inline Error lost_session_error(Error error, RoomId room) {
   if (error.code != Code::protocol) error.code = Code::peer_lost;

@@ -4,6 +4,7 @@
 
 #include "base/try.h"
 #include "layout/pages.h"
+#include "layout/ranks.h"
 
 namespace kvferry::layout {
 namespace {
@@ -80,30 +81,32 @@ Result<void> same_items(const std::string& list, const std::vector<std::uint64_t
   return {};
 }
 
+std::string order_name(PageOrder order) {
+  return order == PageOrder::token_head_dim ? "token_head_dim" : "head_token_dim";
+}
+
 Result<void> check_formats(const KvFormat& prefill, const KvFormat& decode) {
   static constexpr const char* cache = "start both sides with the same KV cache type";
   static constexpr const char* page = "start both sides with the same page size";
   static constexpr const char* model = "start both sides with the same model";
+  static constexpr const char* layout = "start both sides with the same attention backend";
   KVF_CHECK(same("dtype", prefill.dtype, decode.dtype, cache));
   KVF_CHECK(same("page_tokens", prefill.page_tokens, decode.page_tokens, page));
   KVF_CHECK(same("layers", prefill.layers, decode.layers, model));
   KVF_CHECK(same("kv_heads", prefill.kv_heads, decode.kv_heads, model));
   KVF_CHECK(same("head_dim", prefill.head_dim, decode.head_dim, model));
-  return same("mla", prefill.mla, decode.mla, model);
+  KVF_CHECK(same("mla", prefill.mla, decode.mla, model));
+  KVF_CHECK(same("order", order_name(prefill.order), order_name(decode.order), layout));
+  return same("kv_joined", prefill.kv_joined, decode.kv_joined, layout);
 }
 
-Result<void> check_parallels(const Parallel& prefill, const Parallel& decode) {
-  if (prefill.tp == 0 || decode.tp == 0 || prefill.dp == 0 || decode.dp == 0) {
-    return Error{Code::mismatch, "parallel sizes must be at least 1: prefill has tp " + std::to_string(prefill.tp) +
-                                     " dp " + std::to_string(prefill.dp) + ", decode has tp " +
-                                     std::to_string(decode.tp) + " dp " + std::to_string(decode.dp)};
-  }
-  KVF_CHECK(same("tp", prefill.tp, decode.tp, "this build maps equal tensor-parallel sizes only"));
-  if (prefill.pp != 1 || decode.pp != 1) {
-    return Error{Code::mismatch, "pp: prefill has " + std::to_string(prefill.pp) + ", decode has " +
-                                     std::to_string(decode.pp) + "; this build maps a pipeline of 1 stage only"};
-  }
-  return {};
+// Where ranks hold the same heads and layers, the regions of the two sides are each other's.
+Result<void> check_kv_regions(const Shape& prefill, const Shape& decode) {
+  const Parallel& there = prefill.parallel;
+  const Parallel& here = decode.parallel;
+  if (there.tp != here.tp || there.pp != here.pp) return {};
+  KVF_CHECK(same("first_layer", prefill.first_layer, decode.first_layer, "stages must hold the same layers"));
+  return same_items("kv", prefill.kv_item_bytes, decode.kv_item_bytes);
 }
 
 }  // namespace
@@ -111,6 +114,7 @@ Result<void> check_parallels(const Parallel& prefill, const Parallel& decode) {
 Shape shape_of(const Memory& memory, const KvFormat& format, const Parallel& parallel) {
   Shape shape{.format = format,
               .parallel = parallel,
+              .first_layer = memory.first_layer,
               .kv_item_bytes = item_bytes_of(memory.kv),
               .aux_item_bytes = item_bytes_of(memory.aux),
               .state_item_bytes = {}};
@@ -140,8 +144,8 @@ Result<void> check_memory(const Memory& memory) {
 
 Result<void> check_pair(const Shape& prefill, const Shape& decode) {
   KVF_CHECK(check_formats(prefill.format, decode.format));
-  KVF_CHECK(check_parallels(prefill.parallel, decode.parallel));
-  KVF_CHECK(same_items("kv", prefill.kv_item_bytes, decode.kv_item_bytes));
+  KVF_CHECK(feeding_ranks(prefill.parallel, decode.parallel, {}, 0));
+  KVF_CHECK(check_kv_regions(prefill, decode));
   KVF_CHECK(same_items("aux", prefill.aux_item_bytes, decode.aux_item_bytes));
   KVF_CHECK(same("state components", prefill.state_item_bytes.size(), decode.state_item_bytes.size(),
                  "both sides must register the same buffers"));

@@ -15,6 +15,7 @@ namespace kvferry::layout {
 struct Shape {
   KvFormat format{};
   Parallel parallel{};
+  std::uint32_t first_layer = 0;                               // of the model, that the kv regions begin with
   std::vector<std::uint64_t> kv_item_bytes{};                  // a region each
   std::vector<std::uint64_t> aux_item_bytes{};                 // a region each
   std::vector<std::vector<std::uint64_t>> state_item_bytes{};  // a component each
@@ -29,7 +30,8 @@ inline constexpr std::size_t state_components_max = 1'024;
 // kind. Whether the memory is mapped is the runtime's to ask.
 Result<void> check_memory(const Memory& memory);
 
-// Whether a prefill rank can feed a decode rank: `mismatch` naming the first field that differs, with both values.
+// Whether ranks of these two instances can meet at all: `mismatch` naming the first field that differs, with both
+// values. What moves between two of them is pairing.h's.
 Result<void> check_pair(const Shape& prefill, const Shape& decode);
 
 }  // namespace kvferry::layout

@@ -28,10 +28,12 @@ void fetch_sizes(boost::asio::io_context& loop, const Address& server, const Set
       [server, done = std::move(done)](Result<HttpReply> reply) { done(parse_reply(server, reply, &parse_sizes)); });
 }
 
-void fetch_route(boost::asio::io_context& loop, const Address& server, const Settings& settings, std::uint32_t dp_group,
-                 std::uint32_t tp_rank, std::uint32_t pp_rank, std::function<void(Result<Route>)> done) {
-  std::string target = "/route?engine_rank=" + std::to_string(tp_rank) + "&target_dp_group=" + std::to_string(dp_group);
-  if (pp_rank != 0) target += "&pp_rank=" + std::to_string(pp_rank);
+void fetch_route(boost::asio::io_context& loop, const Address& server, const Settings& settings, const Place& place,
+                 std::function<void(Result<Route>)> done) {
+  std::string target =
+      "/route?engine_rank=" + std::to_string(place.tp) + "&target_dp_group=" + std::to_string(place.dp);
+  if (place.pp != 0) target += "&pp_rank=" + std::to_string(place.pp);
+  if (place.cp != 0) target += "&cp_rank=" + std::to_string(place.cp);
   http_request(
       loop, server, {.method = "GET", .target = std::move(target)}, settings.connect_timeout,
       [server, done = std::move(done)](Result<HttpReply> reply) { done(parse_reply(server, reply, &parse_route)); });

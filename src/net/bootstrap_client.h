@@ -18,8 +18,8 @@ namespace kvferry::net {
 // (also 404), `try_later` for 503, `protocol` for an answer that is none, `timeout` past settings.connect_timeout.
 void fetch_sizes(boost::asio::io_context& loop, const Address& server, const Settings& settings,
                  std::function<void(Result<InstanceSizes>)> done);
-void fetch_route(boost::asio::io_context& loop, const Address& server, const Settings& settings, std::uint32_t dp_group,
-                 std::uint32_t tp_rank, std::uint32_t pp_rank, std::function<void(Result<Route>)> done);
+void fetch_route(boost::asio::io_context& loop, const Address& server, const Settings& settings, const Place& place,
+                 std::function<void(Result<Route>)> done);
 
 // Keeps one registration alive: registers with back-off and jitter until it is taken, renews it three times a lease,
 // registers anew when the server has forgotten it, and stops and says so when it was replaced. Removed on destruction,

@@ -11,22 +11,25 @@ namespace {
 
 std::string name(const Place& place) {
   return "dp group " + std::to_string(place.dp) + ", tp rank " + std::to_string(place.tp) + ", pp rank " +
-         std::to_string(place.pp);
+         std::to_string(place.pp) + (place.cp == 0 ? "" : ", cp rank " + std::to_string(place.cp));
 }
 
 std::string name(const Parallel& parallel) {
   return "tp " + std::to_string(parallel.tp) + " x dp " + std::to_string(parallel.dp) + " x pp " +
-         std::to_string(parallel.pp);
+         std::to_string(parallel.pp) + (parallel.cp == 1 ? "" : " x cp " + std::to_string(parallel.cp));
 }
 
 bool inside(const Place& place, const Parallel& parallel) {
-  return place.dp < parallel.dp && place.tp < parallel.tp && place.pp < parallel.pp;
+  return place.dp < parallel.dp && place.tp < parallel.tp && place.pp < parallel.pp && place.cp < parallel.cp;
 }
 
 // Saturates, so that sizes from outside cannot wrap to a small number.
 std::uint64_t ranks_of(const Parallel& parallel) {
-  const std::uint64_t plane = std::uint64_t{parallel.tp} * parallel.dp;
-  return plane > UINT64_MAX / std::max<std::uint64_t>(parallel.pp, 1) ? UINT64_MAX : plane * parallel.pp;
+  std::uint64_t ranks = 1;
+  for (const std::uint64_t size : {parallel.tp, parallel.dp, parallel.pp, parallel.cp}) {
+    if (__builtin_mul_overflow(ranks, size, &ranks)) return UINT64_MAX;
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -160,10 +163,9 @@ Error BootstrapTable::missing(const char* what) const {
                                     " prefill ranks are registered"};
 }
 
-Result<Route> BootstrapTable::route(std::uint32_t dp_group, std::uint32_t tp_rank, std::uint32_t pp_rank, Instant now) {
+Result<Route> BootstrapTable::route(const Place& place, Instant now) {
   expire(now);
   if (!parallel_) return missing("the prefill instance has not registered yet");
-  const Place place{.dp = dp_group, .tp = tp_rank, .pp = pp_rank};
   if (!inside(place, *parallel_)) {
     return Error{Code::unreachable, name(place) + " does not exist: the instance has " + name(*parallel_)};
   }

@@ -56,7 +56,7 @@ class BootstrapTable {
   void remove(const Bits128& lease);
   // `try_later` with both counts until every rank of the instance has registered once (503); after that only for a rank
   // that is gone, so that the others are still found. `unreachable` for an unknown rank (404).
-  Result<Route> route(std::uint32_t dp_group, std::uint32_t tp_rank, std::uint32_t pp_rank, Instant now);
+  Result<Route> route(const Place& place, Instant now);
   Result<InstanceSizes> sizes(Instant now);
   std::size_t ranks() const { return entries_.size(); }
   // The name that the instance gave itself; empty where it gave none.

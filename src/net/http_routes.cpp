@@ -120,7 +120,7 @@ HttpAnswer HttpRoutes::get(std::string_view query, Instant now) {
     const auto sizes = table_.sizes(now);
     return sizes ? json_answer(write_sizes(*sizes)) : answer_of(sizes.error());
   }
-  const auto route = table_.route(asked->place->dp, asked->place->tp, asked->place->pp, now);
+  const auto route = table_.route(*asked->place, now);
   return route ? json_answer(write_route(*route)) : answer_of(route.error());
 }
 

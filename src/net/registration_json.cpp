@@ -42,13 +42,17 @@ Result<void> parse_place(const JsonFields& fields, Registration& out) {
   KVF_TRY(engine_rank, fields.number("engine_rank", 0, tp_size - 1));
   KVF_TRY(pp_size, fields.number_or("pp_size", 1, size_max, 1));
   KVF_TRY(pp_rank, fields.number_or("pp_rank", 0, pp_size - 1, 0));
+  KVF_TRY(cp_size, fields.number_or("cp_size", 1, size_max, 1));
+  KVF_TRY(cp_rank, fields.number_or("cp_rank", 0, cp_size - 1, 0));
   const std::uint64_t group = tp_size / dp_size;
   out.parallel = {.tp = static_cast<std::uint32_t>(group),
                   .dp = static_cast<std::uint32_t>(dp_size),
-                  .pp = static_cast<std::uint32_t>(pp_size)};
+                  .pp = static_cast<std::uint32_t>(pp_size),
+                  .cp = static_cast<std::uint32_t>(cp_size)};
   out.place = {.dp = static_cast<std::uint32_t>(engine_rank / group),
                .tp = static_cast<std::uint32_t>(engine_rank % group),
-               .pp = static_cast<std::uint32_t>(pp_rank)};
+               .pp = static_cast<std::uint32_t>(pp_rank),
+               .cp = static_cast<std::uint32_t>(cp_rank)};
   return {};
 }
 
@@ -150,7 +154,9 @@ std::string write_registration(const Registration& registration) {
                     {"rank_port", registration.address.port},
                     {"engine_rank", std::uint64_t{place.dp} * parallel.tp + place.tp},
                     {"pp_size", parallel.pp},
-                    {"pp_rank", place.pp}};
+                    {"pp_rank", place.pp},
+                    {"cp_size", parallel.cp},
+                    {"cp_rank", place.cp}};
   if (!registration.instance.empty()) body["instance"] = registration.instance;
   if (registration.incarnation != Incarnation{}) body["incarnation"] = to_hex(registration.incarnation);
   if (registration.start_number != 0) body["start_number"] = registration.start_number;
@@ -196,6 +202,7 @@ std::string write_sizes(const InstanceSizes& sizes) {
   return json::serialize(json::object{{"prefill_tp_size", std::uint64_t{sizes.parallel.tp} * sizes.parallel.dp},
                                       {"prefill_dp_size", sizes.parallel.dp},
                                       {"pp_size", sizes.parallel.pp},
+                                      {"cp_size", sizes.parallel.cp},
                                       {"instance", sizes.instance}});
 }
 
@@ -204,12 +211,14 @@ Result<InstanceSizes> parse_sizes(std::string_view body) {
   KVF_TRY(tp_size, fields.number("prefill_tp_size", 1, size_max));
   KVF_TRY(dp_size, fields.number("prefill_dp_size", 1, size_max));
   KVF_TRY(pp_size, fields.number_or("pp_size", 1, size_max, 1));
+  KVF_TRY(cp_size, fields.number_or("cp_size", 1, size_max, 1));
   if (tp_size % dp_size != 0) {
     return fields.bad("prefill_tp_size", "a multiple of prefill_dp_size, which is " + std::to_string(dp_size));
   }
   InstanceSizes sizes{.parallel = {.tp = static_cast<std::uint32_t>(tp_size / dp_size),
                                    .dp = static_cast<std::uint32_t>(dp_size),
-                                   .pp = static_cast<std::uint32_t>(pp_size)},
+                                   .pp = static_cast<std::uint32_t>(pp_size),
+                                   .cp = static_cast<std::uint32_t>(cp_size)},
                       .instance = {}};
   if (const auto instance = fields.text("instance", instance_bytes_max)) sizes.instance = *instance;
   return sizes;
@@ -230,18 +239,20 @@ Result<RouteQuery> parse_route_query(std::string_view query) {
   KVF_TRY(rank, query_integer(query, "engine_rank"));
   KVF_TRY(group, query_integer(query, "target_dp_group"));
   KVF_TRY(pp_rank, query_integer(query, "pp_rank"));
+  KVF_TRY(cp_rank, query_integer(query, "cp_rank"));
   if (!rank || !group) {
     return Error{
         Code::invalid_argument,
         "the query needs engine_rank and target_dp_group: both the numbers of a rank, or both -1 for the sizes"};
   }
   if (*rank == -1 && *group == -1) return RouteQuery{};
-  if (*rank < 0 || *group < 0 || pp_rank.value_or(0) < 0) {
+  if (*rank < 0 || *group < 0 || pp_rank.value_or(0) < 0 || cp_rank.value_or(0) < 0) {
     return Error{Code::invalid_argument, "engine_rank and target_dp_group are both -1, or both the numbers of a rank"};
   }
   return RouteQuery{Place{.dp = static_cast<std::uint32_t>(*group),
                           .tp = static_cast<std::uint32_t>(*rank),
-                          .pp = static_cast<std::uint32_t>(pp_rank.value_or(0))}};
+                          .pp = static_cast<std::uint32_t>(pp_rank.value_or(0)),
+                          .cp = static_cast<std::uint32_t>(cp_rank.value_or(0))}};
 }
 
 Result<Bits128> parse_lease_query(std::string_view query) {

@@ -26,13 +26,14 @@ void put_identity(const Identity& identity, wire::Identity& out) {
   out.set_dp(identity.place.dp);
   out.set_tp(identity.place.tp);
   out.set_pp(identity.place.pp);
+  out.set_cp(identity.place.cp);
   put_bits(identity.incarnation, *out.mutable_incarnation());
   out.set_start_number(identity.start_number);
 }
 Result<Identity> get_identity(const wire::Identity& in) {
   KVF_TRY(instance, read_text(in.instance(), "the name of an instance"));
   return Identity{.instance = std::move(instance),
-                  .place = {.dp = in.dp(), .tp = in.tp(), .pp = in.pp()},
+                  .place = {.dp = in.dp(), .tp = in.tp(), .pp = in.pp(), .cp = in.cp()},
                   .incarnation = get_incarnation(in.incarnation()),
                   .start_number = in.start_number()};
 }
@@ -48,6 +49,10 @@ void put_shape(const layout::Shape& shape, wire::Shape& out) {
   out.set_tp(shape.parallel.tp);
   out.set_dp(shape.parallel.dp);
   out.set_pp(shape.parallel.pp);
+  out.set_cp_more(shape.parallel.cp - 1);
+  out.set_order(static_cast<std::uint32_t>(shape.format.order));
+  out.set_kv_joined(shape.format.kv_joined);
+  out.set_first_layer(shape.first_layer);
   put_list<std::uint64_t>(shape.kv_item_bytes, *out.mutable_kv_item_bytes());
   put_list<std::uint64_t>(shape.aux_item_bytes, *out.mutable_aux_item_bytes());
   put_lists(shape.state_item_bytes, *out.mutable_state_counts(), *out.mutable_state_item_bytes());
@@ -55,13 +60,19 @@ void put_shape(const layout::Shape& shape, wire::Shape& out) {
 Result<layout::Shape> get_shape(const wire::Shape& in) {
   KVF_TRY(dtype, read_text(in.dtype(), "the dtype of a Shape"));
   KVF_TRY(state, get_lists(in.state_counts(), in.state_item_bytes(), "Shape"));
+  if (in.order() > static_cast<std::uint32_t>(PageOrder::head_token_dim)) {
+    return Error{Code::protocol, "a Shape has pages of order " + std::to_string(in.order()) + ", which is not known"};
+  }
   return layout::Shape{.format = {.dtype = std::move(dtype),
                                   .page_tokens = in.page_tokens(),
                                   .layers = in.layers(),
                                   .kv_heads = in.kv_heads(),
                                   .head_dim = in.head_dim(),
-                                  .mla = in.mla()},
-                       .parallel = {.tp = in.tp(), .dp = in.dp(), .pp = in.pp()},
+                                  .mla = in.mla(),
+                                  .order = static_cast<PageOrder>(in.order()),
+                                  .kv_joined = in.kv_joined()},
+                       .parallel = {.tp = in.tp(), .dp = in.dp(), .pp = in.pp(), .cp = in.cp_more() + 1},
+                       .first_layer = in.first_layer(),
                        .kv_item_bytes = get_list(in.kv_item_bytes()),
                        .aux_item_bytes = get_list(in.aux_item_bytes()),
                        .state_item_bytes = std::move(state)};

@@ -125,6 +125,8 @@ void Control::on_established(Established established, std::optional<core::PeerKe
   session.address = session.link->peer();
   session.transport = established.transport;
   if (!established.detail.empty()) session.transport += " (" + established.detail + ")";
+  session.view = std::make_shared<const layout::View>(layout::View::of(
+      options_.memory, options_.role == Role::prefill ? established.pairing.source : established.pairing.target));
   if (key) session.bootstrap = key->bootstrap;
   session_of_link_[session.link->id().value] = id;
   session.link->set_handler(*this);
@@ -132,7 +134,7 @@ void Control::on_established(Established established, std::optional<core::PeerKe
   if (established.transport == "tcp") {
     session.path = core::DataPath::push;
     session.mover = tcp_.get();
-    tcp_->open_session(id, established.stream.release());
+    tcp_->open_session(id, established.stream.release(), *session.view);
     if (!established.detail.empty() && established.detail != last_fallback_) {
       last_fallback_ = established.detail;
       os::log().warn("data goes by tcp to {}: {}", session.address, established.detail);
@@ -142,7 +144,7 @@ void Control::on_established(Established established, std::optional<core::PeerKe
     if (established.peer_memory) {
       watch_exit(session, os::Fd(::fcntl(established.peer_memory->pid_fd(), F_DUPFD_CLOEXEC, 0)));
       session.mover = samehost_.get();
-      samehost_->open_session(id, std::move(established.peer_memory));
+      samehost_->open_session(id, std::move(established.peer_memory), *session.view);
     } else {
       watch_exit(session, std::move(established.pid_fd));
     }
@@ -154,7 +156,8 @@ void Control::on_established(Established established, std::optional<core::PeerKe
   }
   os::log().info("linked with {} by {}", session.address, session.transport);
   exit_watches_.erase(session.peer.incarnation);
-  push(core::event::SessionUp{id, session.peer, session.address, session.path, std::move(key)});
+  push(core::event::SessionUp{id, session.peer, session.address, session.path, std::move(key),
+                              std::move(established.pairing)});
   turn();
 }
 
@@ -182,7 +185,8 @@ void Control::on_message(net::Link& link, protocol::Message message, std::span<c
   const SessionId id = entry->second;
   if (const auto* inlined = std::get_if<protocol::Inline>(&message)) {
     // Bytes are placed as they come; whether they were wanted is core's to say.
-    if (auto event = inline_windows_.place(id, *inlined, payload)) push(core::MoverEvent(std::move(*event)));
+    if (auto event = inline_windows_.place(id, *sessions_.at(id).view, *inlined, payload))
+      push(core::MoverEvent(std::move(*event)));
     return;
   }
   push(core::event::Received{id, std::move(message)});

@@ -40,8 +40,7 @@ Control::Control(ControlOptions options, Exchange& exchange)
              protocol::Identity{options_.instance, options_.place, draw_incarnation(), wall_clock_us()},
              nullptr,
              [this] { return LinkId{next_link_++}; }},
-      jitter_(net::random_bits().low),
-      inline_windows_(options_.memory) {
+      jitter_(net::random_bits().low) {
   const Limits limits = limits_from(options_.settings);
   if (options_.role == Role::prefill) {
     sender_.emplace(core::SenderCore(limits, local_.shape), *this);
@@ -50,9 +49,9 @@ Control::Control(ControlOptions options, Exchange& exchange)
   } else {
     receiver_.emplace(core::ReceiverCore(limits, local_.shape, options_.place), *this);
   }
-  tcp_ = transport::TcpMover::create(options_.memory, options_.settings.data_threads, exchange_);
-  samehost_ = transport::SameHostMover::create(options_.memory, options_.settings.data_threads, exchange_);
-  summer_.emplace(options_.memory, exchange_);
+  tcp_ = transport::TcpMover::create(options_.settings.data_threads, exchange_);
+  samehost_ = transport::SameHostMover::create(options_.settings.data_threads, exchange_);
+  summer_.emplace(exchange_);
 }
 
 Result<std::unique_ptr<Control>> Control::start(ControlOptions options, Exchange& exchange) {

@@ -44,7 +44,7 @@ void Control::perform(core::effect::SendInline& e) {
   Session* session = find(e.order.session);
   if (session == nullptr) return;
   pieces_.clear();
-  gather_inline(options_.memory, e.order, pieces_);
+  gather_inline(*session->view, e.order, pieces_);
   session->link->send(protocol::Inline{e.order.transfer, e.order.span}, pieces_);
   touch(*session);
 }
@@ -84,11 +84,9 @@ void Control::perform(core::effect::FetchSizes& e) {
 }
 
 void Control::perform(core::effect::FetchRoute& e) {
-  const Place& place = e.key.place;
   bootstrap_watch_->use(e.key.bootstrap);
   net::fetch_route(
-      loop_, e.key.bootstrap, options_.settings, place.dp, place.tp, place.pp,
-      [this, key = e.key](Result<net::Route> route) {
+      loop_, e.key.bootstrap, options_.settings, e.key.place, [this, key = e.key](Result<net::Route> route) {
         if (ended_) return;
         if (!route) {
           push(core::event::RouteFetched{key, route.error()});
@@ -117,7 +115,10 @@ void Control::perform(core::effect::Move& e) {
   if (transport::Mover* mover = mover_of(e.order.session)) mover->move(std::move(e.order));
 }
 
-void Control::perform(core::effect::Sum& e) { summer_->sum(std::move(e.order)); }
+void Control::perform(core::effect::Sum& e) {
+  if (const Session* session = find(e.order.session)) return summer_->sum(std::move(e.order), session->view);
+  push(core::MoverEvent(core::Summed{e.order.session, e.order.transfer, 0}));  // the session is gone: nobody compares
+}
 
 void Control::perform(core::effect::StopMoves& e) {
   if (transport::Mover* mover = mover_of(e.session)) return mover->stop(e.session, e.transfer);

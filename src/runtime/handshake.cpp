@@ -10,8 +10,8 @@ namespace {
 
 std::string identity_text(const protocol::Identity& identity) {
   return identity.instance + "/" + std::to_string(identity.place.dp) + "/" + std::to_string(identity.place.pp) + "/" +
-         std::to_string(identity.place.tp) + "/" + to_hex(identity.incarnation) + "/" +
-         std::to_string(identity.start_number);
+         std::to_string(identity.place.tp) + "/" + std::to_string(identity.place.cp) + "/" +
+         to_hex(identity.incarnation) + "/" + std::to_string(identity.start_number);
 }
 
 }  // namespace

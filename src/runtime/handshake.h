@@ -16,6 +16,7 @@
 
 #include "core/events.h"
 #include "kvferry/settings.h"
+#include "layout/pairing.h"
 #include "net/link.h"
 #include "os/fd.h"
 #include "transport/samehost/samehost_mover.h"
@@ -38,6 +39,7 @@ struct LocalRank {
 struct Established {
   std::unique_ptr<net::Link> link;
   protocol::Identity peer;
+  layout::Pairing pairing;
   std::string transport;                               // "tcp" or "samehost"
   std::string detail;                                  // for people: how, and why not better
   os::Fd stream;                                       // tcp: the joined data stream

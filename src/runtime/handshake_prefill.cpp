@@ -73,7 +73,9 @@ void PrefillHandshake::on_proof(protocol::Proof& proof) {
                                                 ? "prefill has a token (KVFERRY_TOKEN), decode has none"
                                                 : "the tokens of prefill and decode differ (KVFERRY_TOKEN)"});
   }
-  if (const auto fits = layout::check_pair(local_.shape, proof.shape); !fits) return refuse(fits.error());
+  auto pairing = layout::pair_ranks({local_.shape, local_.identity.place}, {proof.shape, made_.peer.place});
+  if (!pairing) return refuse(pairing.error());
+  made_.pairing = std::move(*pairing);
   secret_ = net::random_bits();
   const std::vector<std::string> ours = allowed_transports(local_.settings.transport);
   const bool same_host = std::ranges::find(ours, "samehost") != ours.end() &&

@@ -7,23 +7,23 @@ namespace kvferry::runtime {
 namespace {
 
 // Payload order: for each list (kv, aux, state), region by region, its items.
-void append_list(const Memory& memory, std::uint32_t component, std::span<const std::int32_t> items,
+void append_list(const layout::View& view, std::uint32_t component, std::span<const std::int32_t> items,
                  std::uint32_t region_begin, std::uint32_t region_end, std::vector<layout::Piece>& pieces) {
-  const std::vector<Region>& regions = layout::component_regions(memory, component);
+  const auto regions = view.regions(component);
   for (std::uint32_t r = region_begin; r < region_end; ++r) layout::append_pieces(regions[r], items, pieces);
 }
 
-std::uint32_t region_count(const Memory& memory, std::uint32_t component) {
-  return static_cast<std::uint32_t>(layout::component_regions(memory, component).size());
+std::uint32_t region_count(const layout::View& view, std::uint32_t component) {
+  return static_cast<std::uint32_t>(view.regions(component).size());
 }
 
 }  // namespace
 
-void gather_inline(const Memory& memory, const core::ChunkOrder& order, std::vector<layout::Piece>& pieces) {
+void gather_inline(const layout::View& view, const core::ChunkOrder& order, std::vector<layout::Piece>& pieces) {
   for (const core::ItemList& list : order.lists) {
     const bool kv = list.component == layout::component_kv;
-    append_list(memory, list.component, list.items, kv ? order.span.region_begin : 0,
-                kv ? order.span.region_end : region_count(memory, list.component), pieces);
+    append_list(view, list.component, list.items, kv ? order.span.region_begin : 0,
+                kv ? order.span.region_end : region_count(view, list.component), pieces);
   }
 }
 
@@ -34,12 +34,13 @@ void InlineWindows::open(core::Window window) {
 
 void InlineWindows::close(SessionId session, TransferId transfer) { windows_.erase({session, transfer}); }
 
-std::optional<core::MoverEvent> InlineWindows::place(SessionId session, const protocol::Inline& message,
+std::optional<core::MoverEvent> InlineWindows::place(SessionId session, const layout::View& view,
+                                                     const protocol::Inline& message,
                                                      std::span<const std::byte> payload) {
   const auto entry = windows_.find({session, message.transfer});
   if (entry == windows_.end()) return std::nullopt;
   const core::Window& window = entry->second;
-  const auto placed = scatter(window, message.span, payload);
+  const auto placed = scatter(view, window, message.span, payload);
   if (!placed) return core::Rejected{session, message.transfer, placed.error()};
   core::Placed event{session, message.transfer, message.span, false, {}, *placed};
   for (const core::ItemList& list : window.lists) {
@@ -48,24 +49,23 @@ std::optional<core::MoverEvent> InlineWindows::place(SessionId session, const pr
   return event;
 }
 
-Result<std::uint64_t> InlineWindows::scatter(const core::Window& window, const protocol::ChunkSpan& span,
-                                             std::span<const std::byte> payload) {
+Result<std::uint64_t> InlineWindows::scatter(const layout::View& view, const core::Window& window,
+                                             const protocol::ChunkSpan& span, std::span<const std::byte> payload) {
   pieces_.clear();
   for (const core::ItemList& list : window.lists) {
     if (list.component != layout::component_kv) {
-      if (span.last)
-        append_list(memory_, list.component, list.items, 0, region_count(memory_, list.component), pieces_);
+      if (span.last) append_list(view, list.component, list.items, 0, region_count(view, list.component), pieces_);
       continue;
     }
     const std::uint64_t end = window.first_position + list.items.size();
     if (span.position_begin < window.first_position || span.position_end > end ||
         span.position_begin > span.position_end || span.region_begin > span.region_end ||
-        span.region_end > region_count(memory_, list.component)) {
+        span.region_end > region_count(view, list.component)) {
       return Error{Code::out_of_range, "a chunk covers pages [" + std::to_string(span.position_begin) + ", " +
                                            std::to_string(span.position_end) + "), granted are [" +
                                            std::to_string(window.first_position) + ", " + std::to_string(end) + ")"};
     }
-    append_list(memory_, list.component,
+    append_list(view, list.component,
                 std::span(list.items)
                     .subspan(span.position_begin - window.first_position, span.position_end - span.position_begin),
                 span.region_begin, span.region_end, pieces_);

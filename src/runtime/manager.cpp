@@ -15,11 +15,12 @@ namespace {
 Result<void> check_place(const ManagerOptions& options) {
   const Parallel& p = options.parallel;
   const Place& at = options.place;
-  if (p.tp == 0 || p.dp == 0 || p.pp == 0 || at.tp >= p.tp || at.dp >= p.dp || at.pp >= p.pp) {
+  if (at.tp >= p.tp || at.dp >= p.dp || at.pp >= p.pp || at.cp >= p.cp) {
     return Error{Code::invalid_argument, "place (dp " + std::to_string(at.dp) + ", pp " + std::to_string(at.pp) +
-                                             ", tp " + std::to_string(at.tp) + ") is not inside of sizes (dp " +
-                                             std::to_string(p.dp) + ", pp " + std::to_string(p.pp) + ", tp " +
-                                             std::to_string(p.tp) + ")"};
+                                             ", tp " + std::to_string(at.tp) + ", cp " + std::to_string(at.cp) +
+                                             ") is not inside of sizes (dp " + std::to_string(p.dp) + ", pp " +
+                                             std::to_string(p.pp) + ", tp " + std::to_string(p.tp) + ", cp " +
+                                             std::to_string(p.cp) + ")"};
   }
   return {};
 }

@@ -9,15 +9,15 @@
 namespace kvferry::transport {
 
 using layout::component_kv;
-using layout::component_regions;
 
-Result<void> settle_order(const Memory& memory, ChunkOrder& order) {
+Result<void> settle_order(const layout::View& view, ChunkOrder& order) {
   std::sort(order.lists.begin(), order.lists.end(),
             [](const ItemList& a, const ItemList& b) { return a.component < b.component; });
   const auto& span = order.span;
-  if (span.region_begin > span.region_end || span.region_end > memory.kv.size()) {
-    return Error{Code::out_of_range, fmt::format("chunk {} names kv regions {} to {}, but there are {}", span.number,
-                                                 span.region_begin, span.region_end, memory.kv.size())};
+  if (span.region_begin > span.region_end || span.region_end > view.regions(component_kv).size()) {
+    return Error{Code::out_of_range,
+                 fmt::format("chunk {} names kv regions {} to {}, but there are {}", span.number, span.region_begin,
+                             span.region_end, view.regions(component_kv).size())};
   }
   if (span.position_begin > span.position_end) {
     return Error{Code::internal, fmt::format("chunk {} has positions {} to {}, which run backwards", span.number,
@@ -29,9 +29,9 @@ Result<void> settle_order(const Memory& memory, ChunkOrder& order) {
     if (i > 0 && order.lists[i - 1].component == list.component) {
       return Error{Code::internal, fmt::format("chunk {} names component {} twice", span.number, list.component)};
     }
-    if (list.component >= layout::component_count(memory)) {
+    if (list.component >= view.component_count()) {
       return Error{Code::out_of_range, fmt::format("chunk {} carries component {}, but there are {}", span.number,
-                                                   list.component, layout::component_count(memory))};
+                                                   list.component, view.component_count())};
     }
     if (list.component == component_kv) kv_items = list.items.size();
   }
@@ -43,10 +43,10 @@ Result<void> settle_order(const Memory& memory, ChunkOrder& order) {
   return {};
 }
 
-ChunkCursor::ChunkCursor(const Memory& memory, const ChunkOrder& order) : memory_(&memory), order_(&order) {
+ChunkCursor::ChunkCursor(const layout::View& view, const ChunkOrder& order) : view_(&view), order_(&order) {
   for (std::size_t i = 0; i < order.lists.size(); ++i) {
-    const auto& regions = component_regions(memory, order.lists[i].component);
-    bytes_ += layout::bytes_of(std::span(regions).subspan(region_begin(i), region_end(i) - region_begin(i)),
+    const auto regions = view.regions(order.lists[i].component);
+    bytes_ += layout::bytes_of(regions.subspan(region_begin(i), region_end(i) - region_begin(i)),
                                order.lists[i].items.size());
   }
   if (!done()) region_ = region_begin(0);
@@ -59,7 +59,7 @@ std::uint32_t ChunkCursor::region_begin(std::size_t list) const {
 
 std::uint32_t ChunkCursor::region_end(std::size_t list) const {
   if (order_->lists[list].component == component_kv) return order_->span.region_end;
-  return static_cast<std::uint32_t>(component_regions(*memory_, order_->lists[list].component).size());
+  return static_cast<std::uint32_t>(view_->regions(order_->lists[list].component).size());
 }
 
 void ChunkCursor::skip_empty() {
@@ -70,9 +70,9 @@ void ChunkCursor::skip_empty() {
   }
 }
 
-Part ChunkCursor::next(std::uint64_t bytes_max, std::size_t items_max) {
+Part ChunkCursor::next(std::uint64_t bytes_max, std::size_t pieces_max) {
   const ItemList& list = order_->lists[list_];
-  const auto& regions = component_regions(*memory_, list.component);
+  const auto regions = view_->regions(list.component);
   const std::size_t width = list.items.size();
   Part part{.component = list.component,
             .list = list_,
@@ -81,19 +81,22 @@ Part ChunkCursor::next(std::uint64_t bytes_max, std::size_t items_max) {
             .item_begin = item_,
             .item_end = width};
   if (item_ == 0) {  // as many whole regions as fit
-    while (part.region_end < region_end(list_) && part.items() + width <= items_max &&
-           part.bytes + width * regions[part.region_end].item_bytes <= bytes_max) {
-      part.bytes += width * regions[part.region_end].item_bytes;
-      ++part.region_end;
+    for (; part.region_end < region_end(list_); ++part.region_end) {
+      const layout::ViewRegion& region = regions[part.region_end];
+      const std::size_t pieces = width * region.pieces;
+      if (part.pieces + pieces > pieces_max || part.bytes + width * region.unit_bytes > bytes_max) break;
+      part.bytes += width * region.unit_bytes;
+      part.pieces += pieces;
     }
   }
   if (part.region_end == region_) {  // a stretch of one region
-    const std::uint64_t item_bytes = regions[region_].item_bytes;
-    const std::uint64_t fit = std::min<std::uint64_t>(bytes_max / item_bytes, items_max);
+    const layout::ViewRegion& region = regions[region_];
+    const std::uint64_t fit = std::min<std::uint64_t>(bytes_max / region.unit_bytes, pieces_max / region.pieces);
     const std::size_t count = std::min<std::size_t>(width - item_, std::max<std::uint64_t>(fit, 1));
     part.region_end = region_ + 1;
     part.item_end = item_ + count;
-    part.bytes = count * item_bytes;
+    part.bytes = count * region.unit_bytes;
+    part.pieces = count * region.pieces;
   }
   item_ = part.item_end == width ? 0 : part.item_end;
   if (item_ == 0) region_ = part.region_end;

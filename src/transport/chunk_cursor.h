@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/orders.h"
-#include "kvferry/layout.h"
 #include "kvferry/result.h"
+#include "layout/view.h"
 #include "transport/mover.h"
 
 namespace kvferry::transport {
@@ -23,22 +23,21 @@ struct Part {
   std::size_t item_begin = 0;
   std::size_t item_end = 0;
   std::uint64_t bytes = 0;
-
-  std::size_t items() const { return (item_end - item_begin) * (region_end - region_begin); }
+  std::size_t pieces = 0;  // at most
   friend bool operator==(const Part&, const Part&) = default;
 };
 
-// Puts the lists into the order in which they move, and refuses an order that this rank's memory cannot mean:
+// Puts the lists into the order in which they move, and refuses an order that this view cannot mean:
 // `out_of_range` for a region or component that is not there, `internal` where items and positions differ in number.
-Result<void> settle_order(const Memory& memory, ChunkOrder& order);
+Result<void> settle_order(const layout::View& view, ChunkOrder& order);
 
-// A value; `memory` and `order` (settled) must stay where they are while it is used.
+// A value; `view` and `order` (settled) must stay where they are while it is used.
 class ChunkCursor {
  public:
-  ChunkCursor(const Memory& memory, const ChunkOrder& order);
+  ChunkCursor(const layout::View& view, const ChunkOrder& order);
   bool done() const { return list_ == order_->lists.size(); }
-  // The next part of at most so many bytes and items, but at least one item. Call only while not done.
-  Part next(std::uint64_t bytes_max, std::size_t items_max);
+  // The next part of at most so many bytes and pieces, but at least one item. Call only while not done.
+  Part next(std::uint64_t bytes_max, std::size_t pieces_max);
   // Bytes of the whole chunk.
   std::uint64_t bytes() const { return bytes_; }
 
@@ -47,7 +46,7 @@ class ChunkCursor {
   std::uint32_t region_begin(std::size_t list) const;
   std::uint32_t region_end(std::size_t list) const;
 
-  const Memory* memory_;
+  const layout::View* view_;
   const ChunkOrder* order_;
   std::uint64_t bytes_ = 0;
   std::size_t list_ = 0;

@@ -10,7 +10,6 @@
 namespace kvferry::transport {
 
 using layout::component_kv;
-using layout::component_regions;
 using protocol::DataHeader;
 
 bool Coverage::accept(std::uint64_t position_begin, std::uint64_t position_end, std::uint32_t region_begin,
@@ -103,7 +102,7 @@ Result<WindowTable::Target> WindowTable::place(Entry& entry, const DataHeader& h
     return Error{Code::protocol, fmt::format("component {} came with chunk {}, which is not the last one",
                                              header.component, header.number)};
   }
-  const auto& regions = component_regions(*memory_, header.component);
+  const auto regions = view_->regions(header.component);
   if (header.region_begin >= header.region_end || header.region_end > regions.size()) {
     return Error{Code::out_of_range,
                  fmt::format("a frame names regions {} to {} of component {}, which has {}", header.region_begin,
@@ -118,7 +117,7 @@ Result<WindowTable::Target> WindowTable::place(Entry& entry, const DataHeader& h
                              header.position_begin, header.position_end, header.component, first, first + there)};
   }
   const std::uint64_t count = header.position_end - header.position_begin;
-  const auto part = std::span(regions).subspan(header.region_begin, header.region_end - header.region_begin);
+  const auto part = regions.subspan(header.region_begin, header.region_end - header.region_begin);
   if (const std::uint64_t bytes = layout::bytes_of(part, count); bytes != header.payload_bytes) {
     return Error{Code::out_of_range,
                  fmt::format("a frame says it carries {} bytes, its ranges are {}", header.payload_bytes, bytes)};
@@ -143,13 +142,13 @@ Result<Placed> WindowTable::conclude(Entry& entry, const DataHeader& header) {
   Placed placed{entry.window.session, entry.window.transfer, {}, false, {}, entry.chunk_bytes};
   placed.span = {header.number,       header.position_begin, header.position_end,
                  header.region_begin, header.region_end,     header.last};
-  placed.state_items.resize(layout::component_count(*memory_) - layout::component_state, 0);
+  placed.state_items.resize(view_->component_count() - layout::component_state, 0);
   bool kv_seen = false;
   for (std::size_t i = 0; i < entry.coverage.size(); ++i) {
     const Coverage& coverage = entry.coverage[i];
     const std::uint32_t component = entry.window.lists[i].component;
     const bool kv = component == component_kv;
-    const auto regions = static_cast<std::uint32_t>(component_regions(*memory_, component).size());
+    const auto regions = static_cast<std::uint32_t>(view_->regions(component).size());
     kv_seen = kv_seen || (kv && !coverage.empty());
     if (!kv && coverage.empty()) continue;
     const bool whole =

@@ -11,7 +11,6 @@
 namespace kvferry::transport {
 
 using layout::component_kv;
-using layout::component_regions;
 
 namespace {
 const char* component_word(std::uint32_t component) {
@@ -22,12 +21,12 @@ const char* component_word(std::uint32_t component) {
 
 Result<void> WindowTable::open(Window window) {
   for (const ItemList& list : window.lists) {
-    if (list.component >= layout::component_count(*memory_)) {
+    if (list.component >= view_->component_count()) {
       return Error{Code::out_of_range, fmt::format("a window names component {}, but there are {}", list.component,
-                                                   layout::component_count(*memory_))};
+                                                   view_->component_count())};
     }
-    for (const Region& region : component_regions(*memory_, list.component)) {
-      if (auto fits = layout::check_items(list.items, region.items(), component_word(list.component)); !fits) {
+    for (const layout::ViewRegion& region : view_->regions(list.component)) {
+      if (auto fits = layout::check_items(list.items, region.unit_count, component_word(list.component)); !fits) {
         return std::move(fits.error());
       }
       if (list.component == component_kv) break;  // every kv region has the same number of items

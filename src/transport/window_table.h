@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "kvferry/layout.h"
 #include "kvferry/result.h"
+#include "layout/view.h"
 #include "protocol/data_frame.h"
 #include "transport/mover.h"
 
@@ -46,12 +46,12 @@ class WindowTable {
  public:
   // Where the payload of a frame goes: `items` of each region of `regions`, in that order.
   struct Target {
-    std::span<const Region> regions;
+    std::span<const layout::ViewRegion> regions;
     std::span<const std::int32_t> items;
   };
   enum class Closed : std::uint8_t { now, after_copies };
 
-  explicit WindowTable(const Memory& memory) : memory_(&memory) {}
+  explicit WindowTable(const layout::View& view) : view_(&view) {}
 
   // `already_exists` for a transfer that has one, `out_of_range` for items or components that are not there.
   Result<void> open(Window window);
@@ -100,7 +100,7 @@ class WindowTable {
   Result<Placed> conclude(Entry& entry, const protocol::DataHeader& header);
   Result<void> check_parts(const Entry& entry, const ChunkOrder& order) const;
 
-  const Memory* memory_;
+  const layout::View* view_;
   std::uint64_t frames_dropped_ = 0;
   // Transfer ids are random and drawn on this side. Bounded by the rooms that core has open.
   std::unordered_map<std::uint64_t, Entry> entries_;

@@ -127,8 +127,8 @@ TEST(receiver_route, another_rank_at_the_address_is_not_taken_for_the_one_that_w
   rig.sizes();
   rig.route(1);
   EXPECT_THAT(rig.on(event::SessionUp{SessionId{1}, ReceiverRig::identity(1, Place{.tp = 3}), "p1", DataPath::push,
-                                      ReceiverRig::key()}),
-              ElementsAre("close session 1 unreachable: another rank answers there: dp 0 tp 3 pp 0 @p1",
+                                      ReceiverRig::key(), whole_pairing()}),
+              ElementsAre("close session 1 unreachable: another rank answers there: dp 0 tp 3 pp 0 cp 0 @p1",
                           "close mover session 1"));
   rig.session_closed(1);
   EXPECT_THAT(rig.wait(milliseconds(20)), ElementsAre("fetch route 10.0.0.1:80 dp 0 tp 0"));

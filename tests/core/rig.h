@@ -85,6 +85,11 @@ class Rig {
 };
 
 // Two kv regions of 100-byte pages, an aux record of 10 bytes, one state component of 20-byte items.
+inline layout::Shape small_shape();
+// Between two ranks of that shape.
+inline layout::Pairing whole_pairing() {
+  return *layout::pair_ranks({small_shape(), Place{}}, {small_shape(), Place{}});
+}
 inline layout::Shape small_shape() {
   layout::Shape shape;
   shape.kv_item_bytes = {100, 100};
@@ -116,7 +121,8 @@ class SenderRig : public Rig<SenderCore, SenderEvent> {
     return link_as(session, identity(session, std::move(instance)), path);
   }
   Lines link_as(std::uint64_t session, protocol::Identity peer, DataPath path = DataPath::push) {
-    return on(event::SessionUp{SessionId{session}, std::move(peer), "d" + number(session), path, std::nullopt});
+    return on(event::SessionUp{SessionId{session}, std::move(peer), "d" + number(session), path, std::nullopt,
+                               whole_pairing()});
   }
   static protocol::Identity identity(std::uint64_t n, std::string instance = "decode") {
     protocol::Identity peer;
@@ -205,8 +211,8 @@ class ReceiverRig : public Rig<ReceiverCore, ReceiverEvent> {
   }
   Lines up(std::uint64_t session, std::uint64_t incarnation, DataPath path = DataPath::push,
            const PeerKey& peer = key()) {
-    return on(
-        event::SessionUp{SessionId{session}, identity(incarnation, peer.place), "p" + number(session), path, peer});
+    return on(event::SessionUp{SessionId{session}, identity(incarnation, peer.place), "p" + number(session), path, peer,
+                               whole_pairing()});
   }
   static protocol::Identity identity(std::uint64_t incarnation, Place place = {}) {
     protocol::Identity peer;

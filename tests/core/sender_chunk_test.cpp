@@ -118,7 +118,7 @@ TEST(sender_chunk, one_lost_destination_fails_the_room_on_the_others) {
   rig.hear(2, grant);
   const Lines lines = rig.down(1);
   EXPECT_THAT(lines, Contains("handle 7 is failed peer_lost: connection reset @d1"));
-  EXPECT_THAT(lines, Contains("send 2: abort room 7 transfer 71 peer_lost: connection reset"));
+  EXPECT_THAT(lines, Contains("send 2: abort room 7 transfer 71 peer_lost: peer d1: connection reset"));
 }
 
 TEST(sender_chunk, pages_are_free_only_when_the_mover_reads_them_no_more) {

@@ -24,10 +24,11 @@ TEST(ranks, sizes_that_cannot_be_mapped_are_refused_with_both) {
   const auto refused = feeding_ranks({.tp = 4, .dp = 2, .pp = 1}, {.tp = 3, .dp = 5, .pp = 1}, {}, 0);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::mismatch);
-  EXPECT_NE(refused.error().text.find("tp 4 dp 2 pp 1"), std::string::npos) << refused.error().text;
-  EXPECT_NE(refused.error().text.find("tp 3 dp 5 pp 1"), std::string::npos) << refused.error().text;
-  EXPECT_EQ(feeding_ranks({.tp = 1, .dp = 1, .pp = 2}, {}, {}, 0).error().code, Code::mismatch);
-  EXPECT_EQ(feeding_ranks({}, {.tp = 1, .dp = 1, .pp = 2}, {}, 0).error().code, Code::mismatch);
+  EXPECT_NE(refused.error().text.find("tp 4 dp 2 pp 1 cp 1"), std::string::npos) << refused.error().text;
+  EXPECT_NE(refused.error().text.find("tp 3 dp 5 pp 1 cp 1"), std::string::npos) << refused.error().text;
+  EXPECT_EQ(feeding_ranks({}, {.pp = 2}, {}, 0).error().code, Code::mismatch);
+  EXPECT_EQ(feeding_ranks({.pp = 3}, {.pp = 2}, {}, 0).error().code, Code::mismatch);
+  EXPECT_EQ(feeding_ranks({}, {.cp = 2}, {}, 0).error().code, Code::mismatch);
   EXPECT_EQ(feeding_ranks({.tp = 0, .dp = 1, .pp = 1}, {.tp = 0, .dp = 1, .pp = 1}, {}, 0).error().code,
             Code::mismatch);
 }

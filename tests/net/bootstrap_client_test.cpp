@@ -46,7 +46,8 @@ class Client : public ::testing::Test {
   }
   Result<Route> route(const Address& server, std::uint32_t dp, std::uint32_t tp, std::uint32_t pp = 0) {
     std::optional<Result<Route>> answer;
-    fetch_route(loop, server, {}, dp, tp, pp, [&](Result<Route> result) { answer.emplace(std::move(result)); });
+    fetch_route(loop, server, {}, {.dp = dp, .tp = tp, .pp = pp},
+                [&](Result<Route> result) { answer.emplace(std::move(result)); });
     EXPECT_TRUE(run_until(loop, [&] { return answer.has_value(); }));
     return answer ? *answer : Error{};
   }

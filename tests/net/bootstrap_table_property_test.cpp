@@ -37,7 +37,7 @@ Registration draw_registration() {
 void check_routes(BootstrapTable& table, const Model& model, Instant now) {
   for (std::uint32_t dp = 0; dp < 2; ++dp) {
     for (std::uint32_t tp = 0; tp < 2; ++tp) {
-      const auto route = table.route(dp, tp, 0, now);
+      const auto route = table.route({.dp = dp, .tp = tp}, now);
       if (!route) continue;
       const auto known = model.known.find(Place{.dp = dp, .tp = tp, .pp = 0});
       RC_ASSERT(known != model.known.end());

@@ -34,7 +34,7 @@ class Table : public ::testing::Test {
     registration.lease = lease;
     return put(registration);
   }
-  Code code_of_route(std::uint32_t tp) { return table.route(0, tp, 0, now).error().code; }
+  Code code_of_route(std::uint32_t tp) { return table.route({.dp = 0, .tp = tp, .pp = 0}, now).error().code; }
 
   BootstrapTable table{16};
   Instant now{};
@@ -49,10 +49,10 @@ TEST_F(Table, nothing_is_found_before_the_first_registration) {
 TEST_F(Table, routes_only_once_every_rank_is_there_and_says_how_many_are) {
   must_put(rank(0));
   EXPECT_EQ(code_of_route(0), Code::try_later);
-  EXPECT_NE(table.route(0, 0, 0, now).error().text.find("1 of 2"), std::string::npos);
+  EXPECT_NE(table.route({.dp = 0, .tp = 0, .pp = 0}, now).error().text.find("1 of 2"), std::string::npos);
   EXPECT_EQ(code_of_route(2), Code::unreachable) << "no waiting makes this one appear";
   must_put(rank(1));
-  EXPECT_EQ(table.route(0, 1, 0, now)->address.port, 9'001);
+  EXPECT_EQ(table.route({.dp = 0, .tp = 1, .pp = 0}, now)->address.port, 9'001);
   EXPECT_EQ(table.sizes(now)->parallel, two_ranks);
   EXPECT_EQ(table.sizes(now)->instance, "a");
 }
@@ -64,7 +64,7 @@ TEST_F(Table, a_rank_that_is_gone_takes_no_other_rank_with_it) {
   must_put(forever);
   now += seconds(15);
   EXPECT_EQ(code_of_route(0), Code::try_later);
-  EXPECT_TRUE(table.route(0, 1, 0, now));
+  EXPECT_TRUE(table.route({.dp = 0, .tp = 1, .pp = 0}, now));
   EXPECT_TRUE(table.sizes(now));
 }
 
@@ -77,7 +77,7 @@ TEST_F(Table, a_lease_runs_out_unless_it_is_renewed) {
   EXPECT_EQ(again->lease, zero.lease);
   EXPECT_EQ(again->generation, zero.generation);
   now += seconds(14);
-  EXPECT_TRUE(table.route(0, 0, 0, now));
+  EXPECT_TRUE(table.route({.dp = 0, .tp = 0, .pp = 0}, now));
   EXPECT_EQ(code_of_route(1), Code::try_later);
   now += seconds(1);
   EXPECT_EQ(code_of_route(0), Code::try_later);
@@ -91,7 +91,7 @@ TEST_F(Table, a_registration_without_a_lease_never_expires) {
     must_put(forever);
   }
   now += std::chrono::hours(10'000);
-  EXPECT_TRUE(table.route(0, 0, 0, now));
+  EXPECT_TRUE(table.route({.dp = 0, .tp = 0, .pp = 0}, now));
 }
 
 TEST_F(Table, a_restarted_rank_replaces_the_old_one_at_once_and_the_old_lease_is_refused) {
@@ -102,8 +102,9 @@ TEST_F(Table, a_restarted_rank_replaces_the_old_one_at_once_and_the_old_lease_is
   const auto fresh = must_put(restarted);
   EXPECT_GT(fresh.generation, old.generation);
   EXPECT_EQ(renew(rank(0), old.lease).error().code, Code::already_exists);
-  EXPECT_EQ(table.route(0, 0, 0, now)->address.port, 9'100) << "the refused renewal changed nothing";
-  EXPECT_EQ(table.route(0, 0, 0, now)->generation, fresh.generation);
+  EXPECT_EQ(table.route({.dp = 0, .tp = 0, .pp = 0}, now)->address.port, 9'100)
+      << "the refused renewal changed nothing";
+  EXPECT_EQ(table.route({.dp = 0, .tp = 0, .pp = 0}, now)->generation, fresh.generation);
 }
 
 TEST_F(Table, a_replaced_lease_stays_refused_after_its_successor_is_gone) {
@@ -217,8 +218,8 @@ TEST_F(Table, groups_and_pipeline_ranks_are_places_of_their_own) {
       must_put(registration);
     }
   }
-  EXPECT_EQ(table.route(1, 0, 0, now)->address.port, 110);
-  EXPECT_EQ(table.route(0, 0, 1, now)->address.port, 101);
+  EXPECT_EQ(table.route({.dp = 1, .tp = 0, .pp = 0}, now)->address.port, 110);
+  EXPECT_EQ(table.route({.dp = 0, .tp = 0, .pp = 1}, now)->address.port, 101);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class Keeping : public ::testing::Test {
   }
   std::uint16_t routed_port() {
     std::optional<Result<Route>> answer;
-    fetch_route(loop, address, settings, 0, 0, 0, [&](Result<Route> result) { answer.emplace(std::move(result)); });
+    fetch_route(loop, address, settings, Place{}, [&](Result<Route> result) { answer.emplace(std::move(result)); });
     EXPECT_TRUE(run_until(loop, [&] { return answer.has_value(); }));
     return answer && *answer ? (*answer)->address.port : 0;
   }

@@ -91,10 +91,12 @@ void SmallWorld::perform(core::Effects& effects, bool at_sender) {
             },
             [&](Dial& e) {
               session_ = ++sessions_;
+              const layout::Pairing pairing = *layout::pair_ranks({one_region(), Place{}}, {one_region(), Place{}});
               protocol::Identity decode{"decode", {}, Incarnation{{0, 2}}, 1};
               protocol::Identity prefill{"prefill", {}, prefill_process, 1};
-              to_sender_.push_back(core::event::SessionUp{SessionId{session_}, decode, "d", story_.path, {}});
-              to_receiver_.push_back(core::event::SessionUp{SessionId{session_}, prefill, "p", story_.path, e.key});
+              to_sender_.push_back(core::event::SessionUp{SessionId{session_}, decode, "d", story_.path, {}, pairing});
+              to_receiver_.push_back(
+                  core::event::SessionUp{SessionId{session_}, prefill, "p", story_.path, e.key, pairing});
             },
             [&](OpenWindow& e) { windows_.insert(e.window.transfer); },
             [&](CloseWindow& e) {

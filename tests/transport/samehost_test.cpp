@@ -99,8 +99,8 @@ TEST(SameHost, every_byte_of_every_chunk_is_right) {
     RC_ASSERT(peer.has_value());
     RC_ASSERT((*peer)->method() == (shared ? "shared memory and process_vm_readv" : "process_vm_readv"));
     TestSink sink;
-    auto mover = SameHostMover::create(to.memory, 3, sink);
-    mover->open_session(session_1, std::move(*peer));
+    auto mover = SameHostMover::create(3, sink);
+    mover->open_session(session_1, std::move(*peer), layout::View::of(to.memory));
     const auto source_items = shuffled(pages, items, seed);
     const auto target_items = shuffled(pages, items, seed + 1);
     mover->open_window(Window{session_1, transfer_1, 4, {{0, target_items}, {1, {1}}, {2, {3, 0}}}});
@@ -129,8 +129,8 @@ TEST(SameHost, chunks_outside_the_window_or_the_peers_regions_are_rejected) {
   TestMemory from(8, {4096});
   TestMemory to(16, {4096});
   TestSink sink;
-  auto mover = SameHostMover::create(to.memory, 2, sink);
-  mover->open_session(session_1, open_own(from.memory));
+  auto mover = SameHostMover::create(2, sink);
+  mover->open_session(session_1, open_own(from.memory), layout::View::of(to.memory));
   mover->open_window(Window{session_1, transfer_1, 2, {{0, {9, 10}}}});
   mover->move(ChunkOrder{session_1, transfer_1, {0, 2, 5, 0, 1, true}, {{0, {1, 2, 3}}}});
   auto rejected = sink.wait<Rejected>(transfer_1);
@@ -153,8 +153,8 @@ TEST(SameHost, memory_that_is_not_mapped_in_the_peer_rejects_the_transfer_alone)
   Memory from;
   from.kv.push_back({hole, 64 * 4096, 4096});
   TestSink sink;
-  auto mover = SameHostMover::create(to.memory, 2, sink);
-  mover->open_session(session_1, open_own(from));
+  auto mover = SameHostMover::create(2, sink);
+  mover->open_session(session_1, open_own(from), layout::View::of(to.memory));
   mover->open_window(Window{session_1, transfer_1, 0, {{0, shuffled(64, 64, 1)}}});
   mover->open_window(Window{session_1, transfer_2, 0, {{0, {0}}}});
   std::vector<std::int32_t> all(64);
@@ -174,8 +174,8 @@ TEST(SameHost, a_killed_source_loses_the_session) {
   auto peer = open_peer_memory(child.same_host, "", describe_regions(buffers.memory), secret, 5000);
   ASSERT_TRUE(peer) << peer.error().text;
   TestSink sink;
-  auto mover = SameHostMover::create(buffers.memory, 2, sink);
-  mover->open_session(session_1, std::move(*peer));
+  auto mover = SameHostMover::create(2, sink);
+  mover->open_session(session_1, std::move(*peer), layout::View::of(buffers.memory));
   mover->open_window(Window{session_1, transfer_1, 0, {{0, {3}}}});
   mover->move(ChunkOrder{session_1, transfer_1, {0, 0, 1, 0, 1, false}, {{0, {1}}}});
   ASSERT_TRUE(sink.wait<Placed>(transfer_1));
@@ -197,8 +197,8 @@ TEST(SameHost, no_byte_lands_after_a_window_closed) {
   TestMemory to(2048, {16'384});
   std::memset(from.buffers[0].data(), 1, from.buffers[0].size());
   TestSink sink;
-  auto mover = SameHostMover::create(to.memory, 2, sink);
-  mover->open_session(session_1, open_own(from.memory));
+  auto mover = SameHostMover::create(2, sink);
+  mover->open_session(session_1, open_own(from.memory), layout::View::of(to.memory));
   for (int i = 0; i < 10; ++i) {
     mover->open_window(Window{session_1, transfer_1, 0, {{0, shuffled(2000, 2000, 1)}}});
     mover->move(ChunkOrder{session_1, transfer_1, {0, 0, 2000, 0, 1, true}, {{0, shuffled(2000, 2000, 2)}}});
@@ -320,7 +320,8 @@ TEST(MemoryServerTest, shared_regions_are_read_where_process_vm_readv_is_forbidd
               auto& readable = static_cast<ReadablePeer&>(**peer);
               const std::vector<std::int32_t> pages{3, 30};
               const std::vector<std::int32_t> slots{0, 1};
-              const Pull pull{readable.regions(0), to.memory.kv, pages, slots};
+              const layout::View view = layout::View::of(to.memory);
+              const Pull pull{readable.regions(0), view.regions(0), pages, slots};
               Puller puller;
               const std::atomic<bool> cancelled{false};
               if (!puller.run(readable, std::span(&pull, 1), cancelled)) return 3;

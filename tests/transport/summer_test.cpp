@@ -41,7 +41,7 @@ TEST_F(SumOf, is_the_crc_of_the_crcs_of_the_items_in_order) {
     for (const std::int32_t page : pages) add(region, page);
   }
   add(here.memory.aux[0], 2);
-  EXPECT_EQ(sum_of(here.memory, order_of(pages)), expected);
+  EXPECT_EQ(sum_of(layout::View::of(here.memory), order_of(pages)), expected);
 }
 
 TEST_F(SumOf, does_not_mind_where_the_pages_lie_and_sees_one_bit_and_one_swap) {
@@ -53,25 +53,26 @@ TEST_F(SumOf, does_not_mind_where_the_pages_lie_and_sees_one_bit_and_one_swap) {
                   static_cast<const std::byte*>(here.memory.kv[r].base) + i * bytes, bytes);
     }
   }
-  const std::uint32_t sum = sum_of(here.memory, order_of(pages));
-  EXPECT_EQ(sum_of(there.memory, order_of(elsewhere)), sum);
-  EXPECT_NE(sum_of(there.memory, order_of({5, 6, 4, 3, 2, 1, 0})), sum);
+  const std::uint32_t sum = sum_of(layout::View::of(here.memory), order_of(pages));
+  EXPECT_EQ(sum_of(layout::View::of(there.memory), order_of(elsewhere)), sum);
+  EXPECT_NE(sum_of(layout::View::of(there.memory), order_of({5, 6, 4, 3, 2, 1, 0})), sum);
   static_cast<char*>(there.memory.kv[1].base)[17] ^= 1;
-  EXPECT_NE(sum_of(there.memory, order_of(elsewhere)), sum);
+  EXPECT_NE(sum_of(layout::View::of(there.memory), order_of(elsewhere)), sum);
 }
 
 TEST_F(SumOf, orders_are_answered_one_by_one_and_what_waits_goes_with_the_summer) {
   TestSink sink;
   {
-    Summer summer(here.memory, sink);
+    const auto view = std::make_shared<const layout::View>(layout::View::of(here.memory));
+    Summer summer(sink);
     for (int i = 0; i < 3; ++i) {
-      summer.sum(order_of(pages));
+      summer.sum(order_of(pages), view);
       const auto summed = sink.wait<core::Summed>(transfer);
       ASSERT_TRUE(summed);
       EXPECT_EQ(summed->session, session);
-      EXPECT_EQ(summed->crc32c, sum_of(here.memory, order_of(pages)));
+      EXPECT_EQ(summed->crc32c, sum_of(layout::View::of(here.memory), order_of(pages)));
     }
-    for (int i = 0; i < 100; ++i) summer.sum(order_of(pages));
+    for (int i = 0; i < 100; ++i) summer.sum(order_of(pages), view);
   }
   EXPECT_LE(sink.count<core::Summed>(), 100U);
 }

@@ -18,10 +18,10 @@ struct Ends {
   std::unique_ptr<TcpMover> source;
   std::unique_ptr<TcpMover> target;
   Ends(const Memory& from, const Memory& to)
-      : source(TcpMover::create(from, 2, at_source)), target(TcpMover::create(to, 2, at_target)) {
+      : source(TcpMover::create(2, at_source)), target(TcpMover::create(2, at_target)) {
     const auto [left, right] = tcp_pair();
-    source->open_session(session_1, left);
-    target->open_session(session_1, right);
+    source->open_session(session_1, left, layout::View::of(from));
+    target->open_session(session_1, right, layout::View::of(to));
   }
 };
 
@@ -30,10 +30,10 @@ struct RawPeer {
   TestSink sink;
   std::unique_ptr<TcpMover> target;
   int fd = -1;
-  explicit RawPeer(const Memory& to) : target(TcpMover::create(to, 2, sink)) {
+  explicit RawPeer(const Memory& to) : target(TcpMover::create(2, sink)) {
     const auto [left, right] = tcp_pair();
     fd = left;
-    target->open_session(session_1, right);
+    target->open_session(session_1, right, layout::View::of(to));
   }
   ~RawPeer() { hang_up(); }
   void hang_up() {
@@ -187,9 +187,9 @@ TEST(TcpMover, a_stopped_frame_that_is_half_written_is_filled_up) {
   TestMemory from(64, {1 << 20});
   std::memset(from.buffers[0].data(), 1, from.buffers[0].size());
   TestSink sink;
-  auto mover = TcpMover::create(from.memory, 2, sink);
+  auto mover = TcpMover::create(2, sink);
   const auto [left, right] = tcp_pair();
-  mover->open_session(session_1, left);
+  mover->open_session(session_1, left, layout::View::of(from.memory));
   // Nobody reads, so the socket fills up in the middle of a frame.
   mover->move(ChunkOrder{session_1, transfer_1, {0, 0, 60, 0, 1, true}, {{0, shuffled(60, 60, 1)}}});
   ASSERT_TRUE(sink.wait<Progress>());

@@ -15,7 +15,8 @@ using protocol::DataKind;
 struct Fixture {
   // Eight items; kv regions of 16 and 32 bytes an item, one aux region of 8.
   TestMemory memory{8, {16, 32}, {8}};
-  WindowTable table{memory.memory};
+  layout::View view = layout::View::of(memory.memory);
+  WindowTable table{view};
   Fixture() { EXPECT_TRUE(table.open(Window{session_1, transfer_1, 10, {{0, {5, 4, 7, 0}}, {1, {2}}}})); }
   static DataHeader bytes(std::uint64_t begin, std::uint64_t end, std::uint32_t region, std::uint64_t payload) {
     return {DataKind::bytes, false, transfer_1, 0, 0, begin, end, region, region + 1, payload};
@@ -31,7 +32,7 @@ TEST(WindowTable, a_frame_inside_its_window_is_placed_at_the_granted_items) {
   ASSERT_TRUE(target && *target);
   EXPECT_EQ((*target)->items[0], 4);
   EXPECT_EQ((*target)->items[1], 7);
-  EXPECT_EQ((*target)->regions.data(), f.memory.memory.kv.data());
+  EXPECT_EQ((*target)->regions.data(), f.view.regions(0).data());
 }
 
 TEST(WindowTable, positions_outside_the_grant_are_refused_with_both_ranges) {
@@ -146,16 +147,17 @@ TEST(WindowTable, every_way_to_cut_a_chunk_is_accepted_in_order_and_refused_out_
     TestMemory memory(32, sizes);
     ChunkOrder order{session_1, transfer_1, {0, 3, 3 + count, 0, static_cast<std::uint32_t>(regions), false}, {}};
     order.lists.push_back({0, shuffled(count, 32, 1)});
-    RC_ASSERT(settle_order(memory.memory, order).has_value());
-    ChunkCursor cursor(memory.memory, order);
+    const layout::View view = layout::View::of(memory.memory);
+    RC_ASSERT(settle_order(view, order).has_value());
+    ChunkCursor cursor(view, order);
     const auto bytes_max = *rc::gen::element<std::uint64_t>(1, 100, 700, 5000);
-    const auto items_max = *rc::gen::inRange<std::size_t>(1, 40);
+    const auto pieces_max = *rc::gen::inRange<std::size_t>(1, 40);
     std::vector<DataHeader> frames;
     std::uint64_t bytes = 0;
     while (!cursor.done()) {
-      const Part part = cursor.next(bytes_max, items_max);
-      RC_ASSERT(part.items() >= 1u);
-      RC_ASSERT(part.items() == 1u || (part.bytes <= bytes_max && part.items() <= items_max));
+      const Part part = cursor.next(bytes_max, pieces_max);
+      RC_ASSERT(part.pieces >= 1u);
+      RC_ASSERT(part.pieces == 1u || (part.bytes <= bytes_max && part.pieces <= pieces_max));
       bytes += part.bytes;
       frames.push_back({DataKind::bytes, false, transfer_1, 0, 0, 3 + part.item_begin, 3 + part.item_end,
                         part.region_begin, part.region_end, part.bytes});
@@ -163,7 +165,7 @@ TEST(WindowTable, every_way_to_cut_a_chunk_is_accepted_in_order_and_refused_out_
     RC_ASSERT(bytes == cursor.bytes());
     const DataHeader end{
         DataKind::end, false, transfer_1, 0, 0, 3, 3 + count, 0, static_cast<std::uint32_t>(regions), 0};
-    WindowTable good(memory.memory);
+    WindowTable good(view);
     RC_ASSERT(good.open(Window{session_1, transfer_1, 0, {{0, shuffled(32, 32, 2)}}}).has_value());
     for (const auto& frame : frames) RC_ASSERT(good.on_bytes(frame).has_value());
     RC_ASSERT(good.on_end(end).has_value());
@@ -175,7 +177,7 @@ TEST(WindowTable, every_way_to_cut_a_chunk_is_accepted_in_order_and_refused_out_
     } else {
       frames.erase(frames.begin() + static_cast<std::ptrdiff_t>(at));
     }
-    WindowTable bad(memory.memory);
+    WindowTable bad(view);
     RC_ASSERT(bad.open(Window{session_1, transfer_1, 0, {{0, shuffled(32, 32, 2)}}}).has_value());
     bool refused = false;
     for (const auto& frame : frames) refused = refused || !bad.on_bytes(frame);

@@ -33,11 +33,36 @@ const std::vector<PeerRegion>& ReadablePeer::regions(std::uint32_t component) co
 std::string ReadablePeer::method() const {
   bool mapped = false;
   bool read = false;
-  for (const auto& component : components_) {
-    for (const PeerRegion& region : component) (region.mapped ? mapped : read) = true;
+  for (const auto& component : memory_) {
+    for (const Whole& region : component) (region.mapped ? mapped : read) = true;
   }
   if (mapped && read) return "shared memory and process_vm_readv";
   return mapped ? "shared memory" : "process_vm_readv";
+}
+
+void ReadablePeer::see_whole() {
+  components_.clear();
+  if (memory_.empty()) memory_.emplace_back();
+  for (const auto& component : memory_) {
+    auto& seen = components_.emplace_back();
+    for (const Whole& one : component) seen.push_back({layout::ViewRegion::of(one.region), one.mapped});
+  }
+}
+
+Result<void> ReadablePeer::see(const std::vector<layout::RegionCut>& kv) {
+  see_whole();
+  components_[layout::component_kv].clear();
+  const std::size_t there = memory_[layout::component_kv].size();
+  for (const layout::RegionCut& cut : kv) {
+    if (cut.region >= there || cut.reach() > memory_[layout::component_kv][cut.region].region.item_bytes) {
+      return Error{Code::mismatch, fmt::format("the peer has {} kv regions, and items of region {} are shorter than it "
+                                               "said: {} bytes of them are needed",
+                                               there, cut.region, cut.reach())};
+    }
+    const Whole& one = memory_[layout::component_kv][cut.region];
+    components_[layout::component_kv].push_back({layout::ViewRegion::of(one.region, cut), one.mapped});
+  }
+  return {};
 }
 
 // Builds a ReadablePeer from what the peer says of itself, believing none of it unseen.
@@ -63,11 +88,11 @@ class PeerOpener {
         os::log().warn("shared memory of process {} is read by process_vm_readv: {}", peer.pid, mappings.error().text);
       }
     }
-    KVF_TRY(bytes, place(*made, regions, verified.has_value()));
+    KVF_CHECK(place(*made, regions, verified.has_value()));
+    made->see_whole();
     if (made->gone()) {
       return Error{Code::unsupported, fmt::format("process {} exited while its memory was opened", peer.pid)};
     }
-    static_cast<void>(bytes);
     return std::unique_ptr<PeerMemory>(std::move(made));
   }
 
@@ -78,9 +103,7 @@ class PeerOpener {
     return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
   }
 
-  static Result<std::uint64_t> place(ReadablePeer& peer, const std::vector<protocol::RemoteRegion>& regions,
-                                     bool readable) {
-    std::uint64_t bytes = 0;
+  static Result<void> place(ReadablePeer& peer, const std::vector<protocol::RemoteRegion>& regions, bool readable) {
     for (std::size_t i = 0; i < regions.size(); ++i) {
       const protocol::RemoteRegion& from = regions[i];
       if (from.item_bytes == 0 || from.length % from.item_bytes != 0 || from.base > UINT64_MAX - from.length ||
@@ -89,8 +112,8 @@ class PeerOpener {
                                                  "items of {}",
                                                  i, from.component, from.length, from.base, from.item_bytes)};
       }
-      if (peer.components_.size() <= from.component) peer.components_.resize(from.component + 1);
-      PeerRegion to;
+      if (peer.memory_.size() <= from.component) peer.memory_.resize(from.component + 1);
+      ReadablePeer::Whole to;
       to.region.length = from.length;
       to.region.item_bytes = from.item_bytes;
       to.region.base = reinterpret_cast<void*>(from.base);
@@ -108,10 +131,9 @@ class PeerOpener {
       } else if (!readable) {
         return Error{Code::unsupported, fmt::format("region {} of the peer is neither shared nor readable", i)};
       }
-      bytes += from.length;
-      peer.components_[from.component].push_back(to);
+      peer.memory_[from.component].push_back(to);
     }
-    return bytes;
+    return {};
   }
 };
 

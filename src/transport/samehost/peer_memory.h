@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "kvferry/layout.h"
 #include "os/fd.h"
 #include "transport/samehost/samehost_mover.h"
 
@@ -24,9 +23,9 @@ struct Mapping {
   std::size_t bytes = 0;
 };
 
-// A region of the peer. `region.base` is an address in the peer, or in this process where it is mapped.
+// A region of the peer. Its base is an address in the peer, or in this process where it is mapped.
 struct PeerRegion {
-  Region region;
+  layout::ViewRegion region;
   bool mapped = false;
 };
 
@@ -35,18 +34,25 @@ class ReadablePeer final : public PeerMemory {
   ReadablePeer(pid_t pid, os::Fd pid_fd) : pid_(pid), pid_fd_(std::move(pid_fd)) {}
   int pid_fd() const override { return pid_fd_.get(); }
   std::string method() const override;
+  Result<void> see(const std::vector<layout::RegionCut>& kv) override;
   pid_t pid() const { return pid_; }
   // True once the process has exited: nothing read since may be believed.
   bool gone() const;
-  // The regions of one component; empty where the peer has none.
+  // What is seen of one component; empty where the peer has none.
   const std::vector<PeerRegion>& regions(std::uint32_t component) const;
 
  private:
   friend class PeerOpener;
   pid_t pid_;
   os::Fd pid_fd_;
+  struct Whole {
+    Region region;
+    bool mapped = false;
+  };
+  void see_whole();
   std::vector<Mapping> mappings_;
-  std::vector<std::vector<PeerRegion>> components_;
+  std::vector<std::vector<Whole>> memory_;           // by component
+  std::vector<std::vector<PeerRegion>> components_;  // what is seen of it
 };
 
 // The memfds of the process behind an abstract socket (memory_client.cpp). `peer` must be the process at the other end.

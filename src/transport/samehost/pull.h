@@ -9,9 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "kvferry/layout.h"
 #include "kvferry/result.h"
-#include "layout/pages.h"
+#include "layout/view.h"
 #include "transport/samehost/peer_memory.h"
 
 namespace kvferry::transport {
@@ -19,7 +18,7 @@ namespace kvferry::transport {
 // The same items of some regions on both sides.
 struct Pull {
   std::span<const PeerRegion> source;
-  std::span<const Region> target;  // as many
+  std::span<const layout::ViewRegion> target;  // as many
   std::span<const std::int32_t> source_items;
   std::span<const std::int32_t> target_items;  // as many
 };

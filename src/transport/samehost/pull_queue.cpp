@@ -10,11 +10,10 @@
 namespace kvferry::transport {
 
 using layout::component_kv;
-using layout::component_regions;
 
 // A chunk that is pulled.
 struct PullQueue::Job {
-  Job(const Memory& memory, ChunkOrder its_order) : order(std::move(its_order)), cursor(memory, order) {}
+  Job(const layout::View& view, ChunkOrder its_order) : order(std::move(its_order)), cursor(view, order) {}
   ChunkOrder order;
   ChunkCursor cursor;
   std::uint32_t under_way = 0;         // steps that workers copy now
@@ -26,11 +25,12 @@ struct PullQueue::Session {
     std::deque<std::shared_ptr<Job>> jobs;  // shared with the steps under way
     std::uint64_t unreported_bytes = 0;
   };
-  Session(const Memory& memory, SessionId its_id, std::unique_ptr<ReadablePeer> its_peer)
-      : id(its_id), peer(std::move(its_peer)), windows(memory) {}
+  Session(SessionId its_id, std::unique_ptr<ReadablePeer> its_peer, layout::View its_view)
+      : id(its_id), peer(std::move(its_peer)), view(std::move(its_view)), windows(view) {}
 
   SessionId id;
   std::unique_ptr<ReadablePeer> peer;
+  const layout::View view;  // of this side
   WindowTable windows;
   std::unordered_map<std::uint64_t, Transfer> transfers;  // those with jobs
   std::deque<std::uint64_t> ring;                         // those whose first job has parts that nobody copies yet
@@ -44,8 +44,8 @@ struct PullQueue::Session {
 const ReadablePeer& PullQueue::Step::peer() const { return *session->peer; }
 const std::atomic<bool>& PullQueue::Step::cancelled() const { return job->cancelled; }
 
-PullQueue::PullQueue(const Memory& memory, std::uint32_t workers_a_session_max, MoverSink& sink)
-    : memory_(memory), workers_a_session_max_(workers_a_session_max), sink_(sink) {}
+PullQueue::PullQueue(std::uint32_t workers_a_session_max, MoverSink& sink)
+    : workers_a_session_max_(workers_a_session_max), sink_(sink) {}
 PullQueue::~PullQueue() = default;
 
 PullQueue::Session* PullQueue::find(SessionId session) {
@@ -53,8 +53,8 @@ PullQueue::Session* PullQueue::find(SessionId session) {
   return found == sessions_.end() || found->second->closing ? nullptr : found->second.get();
 }
 
-void PullQueue::open_session(SessionId id, std::unique_ptr<ReadablePeer> peer) {
-  sessions_.try_emplace(id.value, std::make_unique<Session>(memory_, id, std::move(peer)));
+void PullQueue::open_session(SessionId id, std::unique_ptr<ReadablePeer> peer, layout::View view) {
+  sessions_.try_emplace(id.value, std::make_unique<Session>(id, std::move(peer), std::move(view)));
 }
 
 void PullQueue::open_window(Window window) {
@@ -85,7 +85,7 @@ void PullQueue::move(ChunkOrder order) {
   Session* session = find(order.session);
   if (session == nullptr || session->lost) return;  // the loss was reported
   const TransferId transfer = order.transfer;
-  auto settled = settle_order(memory_, order);
+  auto settled = settle_order(session->view, order);
   if (settled) settled = check_source(*session, order);
   if (settled) {
     auto inside = session->windows.check(order);
@@ -99,14 +99,14 @@ void PullQueue::move(ChunkOrder order) {
     return;
   }
   auto& jobs = session->transfers[transfer.value].jobs;
-  jobs.push_back(std::make_shared<Job>(memory_, std::move(order)));
+  jobs.push_back(std::make_shared<Job>(session->view, std::move(order)));
   if (jobs.size() == 1) session->ring.push_back(transfer.value);
   offer(*session);
 }
 
 Result<void> PullQueue::check_source(const Session& session, const ChunkOrder& order) const {
   for (const ItemList& list : order.lists) {
-    const auto& here = component_regions(memory_, list.component);
+    const auto here = session.view.regions(list.component);
     const auto& there = session.peer->regions(list.component);
     if (list.items.empty()) continue;
     if (here.size() != there.size()) {
@@ -115,14 +115,13 @@ Result<void> PullQueue::check_source(const Session& session, const ChunkOrder& o
     }
     std::size_t checked = SIZE_MAX;
     for (std::size_t r = 0; r < there.size(); ++r) {
-      if (here[r].item_bytes != there[r].region.item_bytes) {
+      if (here[r].unit_bytes != there[r].region.unit_bytes) {
         return Error{Code::mismatch,
-                     fmt::format("region {} of component {} has items of {} bytes here and of {} at the "
-                                 "peer",
-                                 r, list.component, here[r].item_bytes, there[r].region.item_bytes)};
+                     fmt::format("region {} of component {} has {} bytes to move of an item here and {} at the peer", r,
+                                 list.component, here[r].unit_bytes, there[r].region.unit_bytes)};
       }
-      if (there[r].region.items() >= checked) continue;
-      checked = there[r].region.items();
+      if (there[r].region.unit_count >= checked) continue;
+      checked = there[r].region.unit_count;
       if (auto fits = layout::check_items(list.items, checked, "source item"); !fits) return std::move(fits.error());
     }
   }
@@ -153,14 +152,14 @@ void PullQueue::take(Step& step) {
 }
 
 void PullQueue::plan(Session& session, Job& job, std::int64_t budget_bytes, Step& step) {
-  constexpr std::size_t items_max = 1024;  // so that one call takes the pieces
+  constexpr std::size_t pieces_max = 1024;  // so that one call takes them
   const auto bytes_max = static_cast<std::uint64_t>(std::min(budget_bytes, quantum_bytes));
-  std::size_t items = 0;
+  std::size_t pieces = 0;
   step.pulls.clear();
   step.bytes = 0;
-  while (!job.cursor.done() && step.bytes < bytes_max && items < items_max) {
+  while (!job.cursor.done() && step.bytes < bytes_max && pieces < pieces_max) {
     ChunkCursor ahead = job.cursor;
-    const Part part = ahead.next(bytes_max - step.bytes, items_max - items);
+    const Part part = ahead.next(bytes_max - step.bytes, pieces_max - pieces);
     if (step.bytes > 0 && step.bytes + part.bytes > bytes_max) break;  // an item that does not fit any more
     job.cursor = ahead;
     const bool kv = part.component == component_kv;
@@ -170,12 +169,12 @@ void PullQueue::plan(Session& session, Job& job, std::int64_t budget_bytes, Step
     const std::size_t regions = part.region_end - part.region_begin;
     step.pulls.push_back(
         {.source = std::span(session.peer->regions(part.component)).subspan(part.region_begin, regions),
-         .target = std::span(component_regions(memory_, part.component)).subspan(part.region_begin, regions),
+         .target = session.view.regions(part.component).subspan(part.region_begin, regions),
          .source_items = std::span(job.order.lists[part.list].items).subspan(part.item_begin, count),
          .target_items =
              session.windows.items(job.order.transfer, part.component).subspan(granted_from + part.item_begin, count)});
     step.bytes += part.bytes;
-    items += part.items();
+    pieces += part.pieces;
   }
 }
 
@@ -221,7 +220,7 @@ void PullQueue::count(Session& session, Job& job, std::uint64_t bytes) {
 
 void PullQueue::conclude(Session& session, const Job& job) {
   Placed placed{session.id, job.order.transfer, job.order.span, false, {}, job.cursor.bytes()};
-  placed.state_items.resize(layout::component_count(memory_) - layout::component_state, 0);
+  placed.state_items.resize(session.view.component_count() - layout::component_state, 0);
   for (const ItemList& list : job.order.lists) {
     if (list.component == layout::component_aux) placed.with_aux = !list.items.empty();
     if (list.component >= layout::component_state) {

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kvferry/layout.h"
+#include "layout/view.h"
 #include "transport/chunk_cursor.h"
 #include "transport/fair_queue.h"
 #include "transport/mover.h"
@@ -36,12 +36,12 @@ class PullQueue {
   };
 
   // At most `workers_a_session_max` steps of one session are under way at a time.
-  PullQueue(const Memory& memory, std::uint32_t workers_a_session_max, MoverSink& sink);
+  PullQueue(std::uint32_t workers_a_session_max, MoverSink& sink);
   ~PullQueue();
   PullQueue(const PullQueue&) = delete;
   PullQueue& operator=(const PullQueue&) = delete;
 
-  void open_session(SessionId session, std::unique_ptr<ReadablePeer> peer);
+  void open_session(SessionId session, std::unique_ptr<ReadablePeer> peer, layout::View view);
   void open_window(Window window);
   void close_window(SessionId session, TransferId transfer);
   void move(ChunkOrder order);
@@ -66,7 +66,6 @@ class PullQueue {
   void offer(Session& session);
   void remove_if_closed(Session& session);
 
-  const Memory& memory_;
   const std::uint32_t workers_a_session_max_;
   MoverSink& sink_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;

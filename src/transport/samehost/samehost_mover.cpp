@@ -19,8 +19,8 @@ namespace {
 
 class Workers final : public SameHostMover {
  public:
-  Workers(const Memory& memory, std::uint32_t data_threads, MoverSink& sink)
-      : data_threads_(std::max<std::uint32_t>(data_threads, 2)), queue_(memory, data_threads_ - 1, sink) {}
+  Workers(std::uint32_t data_threads, MoverSink& sink)
+      : data_threads_(std::max<std::uint32_t>(data_threads, 2)), queue_(data_threads_ - 1, sink) {}
 
   ~Workers() override {
     {
@@ -31,12 +31,12 @@ class Workers final : public SameHostMover {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void open_session(SessionId session, std::unique_ptr<PeerMemory> peer) override {
+  void open_session(SessionId session, std::unique_ptr<PeerMemory> peer, layout::View view) override {
     {
       // open_peer_memory is the only maker of a PeerMemory.
       std::unique_ptr<ReadablePeer> readable(static_cast<ReadablePeer*>(peer.release()));
       const std::lock_guard lock(mutex_);
-      queue_.open_session(session, std::move(readable));
+      queue_.open_session(session, std::move(readable), std::move(view));
     }
     for (auto i = static_cast<std::uint32_t>(threads_.size()); i < data_threads_; ++i) {
       threads_.push_back(os::start_thread(fmt::format("kvf-pull-{}", i), [this] { run(); }));
@@ -96,9 +96,8 @@ class Workers final : public SameHostMover {
 
 }  // namespace
 
-std::unique_ptr<SameHostMover> SameHostMover::create(const Memory& memory, std::uint32_t data_threads,
-                                                     MoverSink& sink) {
-  return std::make_unique<Workers>(memory, data_threads, sink);
+std::unique_ptr<SameHostMover> SameHostMover::create(std::uint32_t data_threads, MoverSink& sink) {
+  return std::make_unique<Workers>(data_threads, sink);
 }
 
 }  // namespace kvferry::transport

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "kvferry/layout.h"
 #include "kvferry/result.h"
+#include "layout/view.h"
 #include "protocol/messages.h"
 #include "transport/mover.h"
 
@@ -22,6 +22,9 @@ class PeerMemory {
   virtual int pid_fd() const = 0;
   // How regions are read, for people: "process_vm_readv", "shared memory" or "shared memory and process_vm_readv".
   virtual std::string method() const = 0;
+  // The peer's kv regions are read under these cuts from now on, and whole before. `mismatch` where one reaches past
+  // what the peer has.
+  virtual Result<void> see(const std::vector<layout::RegionCut>& kv) = 0;
 };
 
 // This process as peers may find it: the nonce lies at a fixed address for the life of the process.
@@ -56,11 +59,12 @@ std::vector<protocol::RemoteRegion> describe_regions(const Memory& memory);
 
 class SameHostMover : public Mover {
  public:
-  // `memory` and `sink` outlive the mover. At least two data threads; a session occupies all but one of them at most,
+  // `sink` outlives the mover. At least two data threads; a session occupies all but one of them at most,
   // one call copies at most 1 MiB, sessions are served fairly by bytes. Threads start with the first session.
-  static std::unique_ptr<SameHostMover> create(const Memory& memory, std::uint32_t data_threads, MoverSink& sink);
+  static std::unique_ptr<SameHostMover> create(std::uint32_t data_threads, MoverSink& sink);
   // Receiver side. After each chunk the mover checks that the peer's pidfd is not readable before it reports Placed.
-  virtual void open_session(SessionId session, std::unique_ptr<PeerMemory> peer) = 0;
+  // `view` is of this side; the memory behind it outlives the session.
+  virtual void open_session(SessionId session, std::unique_ptr<PeerMemory> peer, layout::View view) = 0;
 };
 
 }  // namespace kvferry::transport

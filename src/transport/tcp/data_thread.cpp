@@ -28,8 +28,8 @@ void tune(int fd) {
 }
 }  // namespace
 
-DataThread::DataThread(const Memory& memory, MoverSink& sink, const std::string& name)
-    : memory_(memory), sink_(sink), scratch_(scratch_bytes), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+DataThread::DataThread(MoverSink& sink, const std::string& name)
+    : sink_(sink), scratch_(scratch_bytes), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw std::system_error(errno, std::generic_category(), "epoll_create1");
   epoll_event event{};
   event.events = EPOLLIN;
@@ -158,14 +158,15 @@ void DataThread::lose(Session& session, Error error) {
 void DataThread::on(OpenSession& opened) {
   tune(opened.fd);
   const SessionId id = opened.session;
-  auto session = std::make_unique<Session>(memory_, sink_, opened, scratch_, [this, id] { fetch_opened(id); });
+  const int fd = opened.fd;
+  auto session = std::make_unique<Session>(sink_, std::move(opened), scratch_, [this, id] { fetch_opened(id); });
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.ptr = session.get();
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, opened.fd, &event) != 0) {
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     lose(*session, Error{Code::internal, std::string("the data stream cannot be watched: ") + std::strerror(errno)});
   }
-  sessions_.insert_or_assign(opened.session.value, std::move(session));
+  sessions_.insert_or_assign(id.value, std::move(session));
 }
 
 void DataThread::on(Window& window) {

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "kvferry/layout.h"
+#include "layout/view.h"
 #include "os/event_fd.h"
 #include "os/fd.h"
 #include "transport/fair_queue.h"
@@ -29,6 +29,7 @@ class DataThread {
   struct OpenSession {
     SessionId session;
     int fd;
+    layout::View view;
   };
   struct CloseWindow {
     SessionId session;
@@ -44,7 +45,7 @@ class DataThread {
   struct Quit {};
   using Command = std::variant<OpenSession, Window, CloseWindow, ChunkOrder, Stop, CloseSession, Quit>;
 
-  DataThread(const Memory& memory, MoverSink& sink, const std::string& name);
+  DataThread(MoverSink& sink, const std::string& name);
   ~DataThread();
   DataThread(const DataThread&) = delete;
   DataThread& operator=(const DataThread&) = delete;
@@ -54,14 +55,15 @@ class DataThread {
 
  private:
   struct Session {
-    Session(const Memory& memory, MoverSink& sink, OpenSession opened, std::span<std::byte> scratch,
-            std::function<void()> fetch_opened)
+    Session(MoverSink& sink, OpenSession opened, std::span<std::byte> scratch, std::function<void()> fetch_opened)
         : id(opened.session),
           fd(opened.fd),
-          sending(memory, id, sink),
-          receiving(memory, id, sink, scratch, std::move(fetch_opened)) {}
+          view(std::move(opened.view)),
+          sending(view, id, sink),
+          receiving(view, id, sink, scratch, std::move(fetch_opened)) {}
     SessionId id;
     os::Fd fd;  // none once the session is lost
+    const layout::View view;
     SendFrames sending;
     ReceiveFrames receiving;
     bool readable = false;
@@ -88,7 +90,6 @@ class DataThread {
   void on(CloseSession& closed);
   void on(Quit&) { quit_ = true; }
 
-  const Memory& memory_;
   MoverSink& sink_;
   std::vector<std::byte> scratch_;
   os::EventFd wake_;

@@ -16,18 +16,18 @@ constexpr std::size_t iovecs_a_call_max = 1024;  // the kernel's IOV_MAX
 constexpr std::uint64_t large_payload_bytes = 131'072;
 }  // namespace
 
-ReceiveFrames::ReceiveFrames(const Memory& memory, SessionId session, MoverSink& sink, std::span<std::byte> scratch,
+ReceiveFrames::ReceiveFrames(const layout::View& view, SessionId session, MoverSink& sink, std::span<std::byte> scratch,
                              std::function<void()> fetch_opened)
-    : memory_(memory),
+    : view_(view),
       session_(session),
       sink_(sink),
       scratch_(scratch),
       fetch_opened_(std::move(fetch_opened)),
-      windows_(memory),
+      windows_(view),
       stage_(stage_bytes_max) {
-  for (std::uint32_t c = 0; c < layout::component_count(memory_); ++c) {
-    for (const Region& region : layout::component_regions(memory_, c)) {
-      payload_bytes_max_ = std::max<std::uint64_t>(payload_bytes_max_, region.item_bytes);
+  for (std::uint32_t c = 0; c < view_.component_count(); ++c) {
+    for (const layout::ViewRegion& region : view_.regions(c)) {
+      payload_bytes_max_ = std::max(payload_bytes_max_, region.unit_bytes);
     }
   }
 }
@@ -109,7 +109,7 @@ void ReceiveFrames::place_frame(const protocol::DataHeader& header) {
   dropping_ = !target || !*target;
   if (!target) sink_.post(Rejected{session_, header.transfer, std::move(target.error())});
   if (dropping_) return;
-  for (const Region& region : (*target)->regions) layout::append_pieces(region, (*target)->items, pieces_);
+  for (const layout::ViewRegion& region : (*target)->regions) layout::append_pieces(region, (*target)->items, pieces_);
 }
 
 void ReceiveFrames::conclude_chunk(const protocol::DataHeader& header) {

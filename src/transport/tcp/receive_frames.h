@@ -9,9 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "kvferry/layout.h"
 #include "kvferry/result.h"
-#include "layout/pages.h"
+#include "layout/view.h"
 #include "protocol/data_frame.h"
 #include "transport/mover.h"
 #include "transport/window_table.h"
@@ -23,7 +22,7 @@ class ReceiveFrames {
  public:
   // `fetch_opened` hands over windows that were opened since the thread last looked (by calling `open`).
   // `scratch` takes what is dropped; sessions of one thread share it.
-  ReceiveFrames(const Memory& memory, SessionId session, MoverSink& sink, std::span<std::byte> scratch,
+  ReceiveFrames(const layout::View& view, SessionId session, MoverSink& sink, std::span<std::byte> scratch,
                 std::function<void()> fetch_opened);
   ReceiveFrames(const ReceiveFrames&) = delete;
   ReceiveFrames& operator=(const ReceiveFrames&) = delete;
@@ -51,7 +50,7 @@ class ReceiveFrames {
   std::size_t gather();
   ssize_t read_more(int fd);
 
-  const Memory& memory_;
+  const layout::View& view_;
   const SessionId session_;
   MoverSink& sink_;
   const std::span<std::byte> scratch_;

@@ -16,13 +16,13 @@ alignas(64) std::byte zeros[zeros_bytes];  // never written
 }  // namespace
 
 void SendFrames::add(ChunkOrder order) {
-  if (auto settled = settle_order(memory_, order); !settled) {
+  if (auto settled = settle_order(view_, order); !settled) {
     sink_.post(Rejected{session_, order.transfer, std::move(settled.error())});
     return;
   }
   for (const ItemList& list : order.lists) {
-    for (const Region& region : layout::component_regions(memory_, list.component)) {
-      if (auto fits = layout::check_items(list.items, region.items(), "source item"); !fits) {
+    for (const layout::ViewRegion& region : view_.regions(list.component)) {
+      if (auto fits = layout::check_items(list.items, region.unit_count, "source item"); !fits) {
         sink_.post(Rejected{session_, order.transfer, std::move(fits.error())});
         return;
       }
@@ -32,7 +32,7 @@ void SendFrames::add(ChunkOrder order) {
   const std::uint64_t key = order.transfer.value;
   Transfer& transfer = transfers_[key];
   if (transfer.jobs.empty()) ring_.push_back(key);
-  transfer.jobs.push_back(std::make_unique<Job>(memory_, std::move(order)));
+  transfer.jobs.push_back(std::make_unique<Job>(view_, std::move(order)));
 }
 
 void SendFrames::clear() {
@@ -120,7 +120,7 @@ void SendFrames::add_frame(TransferId id, Transfer& transfer) {
     frame.chunk_bytes = job.cursor.bytes();
     transfer.jobs.pop_front();
   } else {
-    const Part part = job.cursor.next(protocol::data_payload_bytes_max, items_a_frame_max);
+    const Part part = job.cursor.next(protocol::data_payload_bytes_max, pieces_a_frame_max);
     const std::uint64_t first = part.component == layout::component_kv ? span.position_begin : 0;
     header.component = part.component;
     header.position_begin = first + part.item_begin;
@@ -140,7 +140,7 @@ void SendFrames::add_frame(TransferId id, Transfer& transfer) {
 }
 
 void SendFrames::add_payload(const Job& job, const Part& part) {
-  const auto& regions = layout::component_regions(memory_, part.component);
+  const auto regions = view_.regions(part.component);
   const auto items =
       std::span(job.order.lists[part.list].items).subspan(part.item_begin, part.item_end - part.item_begin);
   pieces_.clear();

@@ -10,8 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kvferry/layout.h"
-#include "layout/pages.h"
+#include "layout/view.h"
 #include "protocol/data_frame.h"
 #include "transport/chunk_cursor.h"
 #include "transport/mover.h"
@@ -22,8 +21,8 @@ namespace kvferry::transport {
 // delay small ones; chunks of one transfer go in order.
 class SendFrames {
  public:
-  SendFrames(const Memory& memory, SessionId session, MoverSink& sink)
-      : memory_(memory), session_(session), sink_(sink), headers_(frames_a_batch_max) {}
+  SendFrames(const layout::View& view, SessionId session, MoverSink& sink)
+      : view_(view), session_(session), sink_(sink), headers_(frames_a_batch_max) {}
   SendFrames(const SendFrames&) = delete;
   SendFrames& operator=(const SendFrames&) = delete;
 
@@ -44,10 +43,10 @@ class SendFrames {
 
  private:
   static constexpr std::size_t frames_a_batch_max = 512;
-  static constexpr std::size_t items_a_frame_max = 1000;  // a frame and its header fit one system call
+  static constexpr std::size_t pieces_a_frame_max = 1000;  // a frame and its header fit one system call
 
   struct Job {
-    Job(const Memory& memory, ChunkOrder its_order) : order(std::move(its_order)), cursor(memory, order) {}
+    Job(const layout::View& view, ChunkOrder its_order) : order(std::move(its_order)), cursor(view, order) {}
     ChunkOrder order;
     ChunkCursor cursor;
   };
@@ -74,7 +73,7 @@ class SendFrames {
   void sent(std::size_t bytes);
   void finish(const Frame& frame);
 
-  const Memory& memory_;
+  const layout::View& view_;
   const SessionId session_;
   MoverSink& sink_;
 

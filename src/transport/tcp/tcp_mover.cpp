@@ -16,13 +16,13 @@ namespace {
 // The control thread's side: which data thread has which session. All work is posted there.
 class Threads final : public TcpMover {
  public:
-  Threads(const Memory& memory, std::uint32_t data_threads, MoverSink& sink)
-      : memory_(memory), sink_(sink), data_threads_(std::max<std::uint32_t>(data_threads, 1)) {}
+  Threads(std::uint32_t data_threads, MoverSink& sink)
+      : sink_(sink), data_threads_(std::max<std::uint32_t>(data_threads, 1)) {}
 
-  void open_session(SessionId session, int fd) override {
+  void open_session(SessionId session, int fd, layout::View view) override {
     if (threads_.empty()) {
       for (std::uint32_t i = 0; i < data_threads_; ++i) {
-        threads_.push_back(std::make_unique<DataThread>(memory_, sink_, fmt::format("kvf-tcp-{}", i)));
+        threads_.push_back(std::make_unique<DataThread>(sink_, fmt::format("kvf-tcp-{}", i)));
       }
       sessions_a_thread_.resize(data_threads_, 0);
     }
@@ -30,7 +30,7 @@ class Threads final : public TcpMover {
     ++*least;
     const auto thread = static_cast<std::size_t>(least - sessions_a_thread_.begin());
     thread_of_.insert_or_assign(session.value, thread);
-    threads_[thread]->post(DataThread::OpenSession{session, fd});
+    threads_[thread]->post(DataThread::OpenSession{session, fd, std::move(view)});
   }
 
   void open_window(Window window) override {
@@ -67,7 +67,6 @@ class Threads final : public TcpMover {
     return found == thread_of_.end() ? nullptr : threads_[found->second].get();
   }
 
-  const Memory& memory_;
   MoverSink& sink_;
   const std::uint32_t data_threads_;
   std::unordered_map<std::uint64_t, std::size_t> thread_of_;
@@ -77,8 +76,8 @@ class Threads final : public TcpMover {
 
 }  // namespace
 
-std::unique_ptr<TcpMover> TcpMover::create(const Memory& memory, std::uint32_t data_threads, MoverSink& sink) {
-  return std::make_unique<Threads>(memory, data_threads, sink);
+std::unique_ptr<TcpMover> TcpMover::create(std::uint32_t data_threads, MoverSink& sink) {
+  return std::make_unique<Threads>(data_threads, sink);
 }
 
 }  // namespace kvferry::transport

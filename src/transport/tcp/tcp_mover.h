@@ -6,17 +6,18 @@
 #include <cstdint>
 #include <memory>
 
-#include "kvferry/layout.h"
+#include "layout/view.h"
 #include "transport/mover.h"
 
 namespace kvferry::transport {
 
 class TcpMover : public Mover {
  public:
-  // `memory` and `sink` outlive the mover. Data threads start with the first session.
-  static std::unique_ptr<TcpMover> create(const Memory& memory, std::uint32_t data_threads, MoverSink& sink);
+  // `sink` outlives the mover. Data threads start with the first session.
+  static std::unique_ptr<TcpMover> create(std::uint32_t data_threads, MoverSink& sink);
   // Takes over a connected stream socket that has nothing unread. Owns and closes `fd`. Sender or receiver alike.
-  virtual void open_session(SessionId session, int fd) = 0;
+  // The memory behind `view` outlives the session.
+  virtual void open_session(SessionId session, int fd, layout::View view) = 0;
 };
 
 }  // namespace kvferry::transport
