@@ -266,7 +266,7 @@ TEST(sender_grant, ranks_that_disagree_fail_the_room_on_both) {
   EXPECT_THAT(rig.hear(2, grant),
               ElementsAre("send 2: abort room 7 transfer 71 mismatch: " + words,
                           "handle 7 is failed mismatch: " + words + " @d2",
-                          "send 1: abort room 7 transfer 70 mismatch: " + words, "handle 7 released"));
+                          "send 1: abort room 7 transfer 70 mismatch: peer d2: " + words, "handle 7 released"));
 }
 
 TEST(sender_grant, early_grants_that_disagree_fail_the_room_and_those_behind_are_told) {
@@ -319,8 +319,9 @@ TEST(sender_grant, the_prefix_and_the_count_must_make_the_total) {
   const std::string words =
       "prefill announced 5 pages, decode granted 6 pages of which it holds the first 2: the sum must be the same on "
       "both sides";
-  EXPECT_THAT(rig.init(7, 5), ElementsAre("handle 7 is failed mismatch: " + words + " @d1",
-                                          "send 1: abort room 7 transfer 70 mismatch: " + words, "handle 7 released"));
+  EXPECT_THAT(rig.init(7, 5),
+              ElementsAre("handle 7 is failed mismatch: " + words + " @d1",
+                          "send 1: abort room 7 transfer 70 mismatch: peer d2: " + words, "handle 7 released"));
 }
 
 TEST(sender_grant, a_granted_aux_record_needs_an_aux_index) {
