@@ -321,7 +321,7 @@ TEST(sender_grant, the_prefix_and_the_count_must_make_the_total) {
       "both sides";
   EXPECT_THAT(rig.init(7, 5),
               ElementsAre("handle 7 is failed mismatch: " + words + " @d1",
-                          "send 1: abort room 7 transfer 70 mismatch: peer d2: " + words, "handle 7 released"));
+                          "send 1: abort room 7 transfer 70 mismatch: " + words, "handle 7 released"));
 }
 
 TEST(sender_grant, a_granted_aux_record_needs_an_aux_index) {
