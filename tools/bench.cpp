@@ -15,6 +15,8 @@ void add_bench(CLI::App& app, Context& context) {
   add_bench_idle(*bench, context);
   add_bench_failover(*bench, context);
   add_bench_memory(*bench, context);
+  add_bench_races(*bench, context);
+  add_bench_stall(*bench, context);
   add_bench_worker(app, context);
 }
 

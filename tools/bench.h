@@ -13,5 +13,7 @@ void add_bench_failover(CLI::App& bench, Context& context);
 void add_bench_handoff(CLI::App& bench, Context& context);
 void add_bench_idle(CLI::App& bench, Context& context);
 void add_bench_memory(CLI::App& bench, Context& context);
+void add_bench_races(CLI::App& bench, Context& context);
+void add_bench_stall(CLI::App& bench, Context& context);
 
 }  // namespace kvferry::tools

@@ -14,6 +14,7 @@
 
 #include "base/address.h"
 #include "base/try.h"
+#include "bench/unserved.h"
 #include "tools/bench_loop.h"
 #include "tools/http_get.h"
 #include "tools/process.h"
@@ -54,6 +55,8 @@ class Worker {
     for (std::uint64_t number = 0; words >> number;) numbers.push_back(number);
     if (order == "hold" && numbers.size() == 3) return hold(numbers[0], numbers[1], numbers[2]);
     if (order == "granted") return granted();
+    if (order == "stall") return stall();
+    if (order == "push") return push();
     if (order == "drop") return drop();
     if (order == "loop" && numbers.size() == 4) return loop(numbers[0], numbers[1], numbers[2], numbers[3] != 0);
     if (order == "join")
@@ -88,9 +91,23 @@ class Worker {
   }
 
   Result<Due> hold(std::uint64_t first, std::uint64_t count, std::uint64_t sent) {
+    sent_ = sent;
     for (std::uint64_t i = 0; i < count; ++i) {
       KVF_TRY(sender, open(first + i, i, i % 2 == 0 ? sent : 0));
       held_.push_back(std::move(sender));
+    }
+    return Due([]() -> Result<std::optional<Numbers>> { return std::optional(Numbers{}); });
+  }
+
+  Result<Due> stall() {
+    KVF_TRY(unserved, bench::UnservedMemory::make(places_.memory()));
+    unserved_.emplace(std::move(unserved));
+    return Due([]() -> Result<std::optional<Numbers>> { return std::optional(Numbers{}); });
+  }
+
+  Result<Due> push() {
+    for (std::size_t i = 0; i < held_.size(); ++i) {
+      KVF_CHECK(held_[i].send({.pages = places_.pages(i).subspan(i % 2 == 0 ? sent_ : 0)}));
     }
     return Due([]() -> Result<std::optional<Numbers>> { return std::optional(Numbers{}); });
   }
@@ -170,9 +187,11 @@ class Worker {
   }
 
   Places places_;
+  std::optional<bench::UnservedMemory> unserved_;
   bench::Buffer ballast_;
   KvManager manager_;
   std::vector<Sender> held_;
+  std::uint64_t sent_ = 0;  // pages of every second one
   std::optional<RoomLoop<Sender>> loop_;
   bool faults_ = false;
 };

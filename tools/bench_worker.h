@@ -24,6 +24,8 @@ struct WorkerSetup {
 // The orders. The first line comes by itself, once decode can find the process: the last moment at which it could not.
 //   hold FIRST COUNT SENT           opens rooms and sends SENT pages of every second one
 //   granted                         answered when all held rooms are granted
+//   stall                           from now on the kernel does not serve the memory of any room
+//   push                            sends what is left of the held rooms
 //   drop                            answered when all held rooms are over: succeeded, failed
 //   loop FIRST SLOTS ROOMS FAULTS   starts a closed loop; with faults some rooms are aborted, see fault_of
 //   join                            answered when the loop has had all its rooms: succeeded, failed

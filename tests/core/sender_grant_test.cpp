@@ -319,9 +319,8 @@ TEST(sender_grant, the_prefix_and_the_count_must_make_the_total) {
   const std::string words =
       "prefill announced 5 pages, decode granted 6 pages of which it holds the first 2: the sum must be the same on "
       "both sides";
-  EXPECT_THAT(rig.init(7, 5),
-              ElementsAre("handle 7 is failed mismatch: " + words + " @d1",
-                          "send 1: abort room 7 transfer 70 mismatch: " + words, "handle 7 released"));
+  EXPECT_THAT(rig.init(7, 5), ElementsAre("handle 7 is failed mismatch: " + words + " @d1",
+                                          "send 1: abort room 7 transfer 70 mismatch: " + words, "handle 7 released"));
 }
 
 TEST(sender_grant, a_granted_aux_record_needs_an_aux_index) {

@@ -27,6 +27,15 @@ Error failure(const ReadablePeer& peer, int error) {
                fmt::format("reading the memory of process {} of the peer failed: {}", pid, std::strerror(error))};
 }
 
+// Whether the process has given up its memory, which it does before its pidfd says that it has exited. What was read
+// from then on may be zeros: where a page is not served (userfaultfd), its end is what lets a reader go on.
+bool memory_gone(pid_t pid) {
+  std::byte byte{};
+  const iovec here{&byte, 1};
+  const iovec nowhere{nullptr, 1};
+  return ::process_vm_readv(pid, &here, 1, &nowhere, 1, 0) < 0 && errno == ESRCH;
+}
+
 // A place in a list of pieces.
 struct Reader {
   std::span<const layout::Piece> pieces;
@@ -94,6 +103,7 @@ Result<void> Puller::run(const ReadablePeer& peer, std::span<const Pull> pulls, 
 }
 
 Result<void> Puller::read_process(const ReadablePeer& peer, const std::atomic<bool>& cancelled) {
+  if (source_.empty()) return {};
   Reader from{source_};
   Reader to{target_};
   while (!to.done() && !cancelled.load(std::memory_order_relaxed)) {
@@ -107,6 +117,7 @@ Result<void> Puller::read_process(const ReadablePeer& peer, const std::atomic<bo
     from.advance(static_cast<std::size_t>(n));
     to.advance(static_cast<std::size_t>(n));
   }
+  if (memory_gone(peer.pid())) return failure(peer, ESRCH);
   return {};
 }
 

@@ -60,7 +60,8 @@ std::vector<protocol::RemoteRegion> describe_regions(const Memory& memory);
 class SameHostMover : public Mover {
  public:
   // `sink` outlives the mover. At least two data threads; a session occupies all but one of them at most,
-  // one call copies at most 1 MiB, sessions are served fairly by bytes. Threads start with the first session.
+  // one call copies at most 1 MiB, sessions are served fairly by bytes. Threads start with the first session. A thread
+  // whose call does not come back, since the kernel does not serve the peer's memory, is stood in for by a new one.
   static std::unique_ptr<SameHostMover> create(std::uint32_t data_threads, MoverSink& sink);
   // Receiver side. After each chunk the mover checks that the peer's pidfd is not readable before it reports Placed.
   // `view` is of this side; the memory behind it outlives the session.
