@@ -23,7 +23,7 @@ void Engine::begin(Prng draw) {
     // A number that was used before, where one is free.
     const std::uint64_t number = draw.between(1, std::max<std::uint64_t>(2, world_.options.rooms / 4));
     const auto last = last_use_.find(number);
-    if (last == last_use_.end() || requests_[last->second - 1].ended()) room = RoomId{number};
+    if (last == last_use_.end() || requests_[last->second - 1].number_free()) room = RoomId{number};
   }
   Request& request = add(room, room.value % world_.options.prefill, draw.below(world_.options.decode), draw);
   spoil(request, draw);
@@ -39,7 +39,7 @@ void Engine::begin_fresh(std::size_t prefill, std::size_t decode) {
 
 // Both sides have cleared the number, and the balancer gives it out at once.
 void Engine::begin_again(const Request& last) {
-  if (!winding_down && !last.contested && last_use_.at(last.room.value) == last.id) {
+  if (!winding_down && !last.contested && last.number_free() && last_use_.at(last.room.value) == last.id) {
     spoil(add(last.room, last.prefill, last.decode, world_.prng), world_.prng);
   }
 }

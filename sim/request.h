@@ -49,6 +49,9 @@ struct Request {
   // Why it may fail: a fault came near it, or an engine ended it or did not do its part. Otherwise it must succeed.
   std::string excuse;
   bool ended() const { return sender.ended() && receiver.ended(); }
+  // A balancer may give the number out again. Where prefill never opened the room, a grant for it may wait there that
+  // decode could not take back, for as long as grants wait.
+  bool number_free() const { return ended() && !(sender.skipped && !receiver.skipped); }
   bool over() const { return sender.over() && receiver.over(); }
 };
 
