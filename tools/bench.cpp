@@ -16,6 +16,7 @@ void add_bench(CLI::App& app, Context& context) {
   add_bench_failover(*bench, context);
   add_bench_memory(*bench, context);
   add_bench_races(*bench, context);
+  add_bench_slice(*bench, context);
   add_bench_stall(*bench, context);
   add_bench_worker(app, context);
 }

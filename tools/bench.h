@@ -14,6 +14,7 @@ void add_bench_handoff(CLI::App& bench, Context& context);
 void add_bench_idle(CLI::App& bench, Context& context);
 void add_bench_memory(CLI::App& bench, Context& context);
 void add_bench_races(CLI::App& bench, Context& context);
+void add_bench_slice(CLI::App& bench, Context& context);
 void add_bench_stall(CLI::App& bench, Context& context);
 
 }  // namespace kvferry::tools

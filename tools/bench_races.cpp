@@ -208,8 +208,8 @@ int run(const Context& context, const Options& options) {
   double seconds = 0;
   Progress progress("races", ways.size());
   for (std::size_t i = 0; i < ways.size(); ++i) {
-    // Two of three rooms are given up, some of those after they have ended: measured in races, not in rooms.
-    const std::uint64_t rooms = std::max<std::uint64_t>(options.races / ways.size() * 2, options.slots);
+    // Two of three rooms are to be given up, and some of those have ended by then: two of five are races.
+    const std::uint64_t rooms = std::max<std::uint64_t>(options.races * 5 / (2 * ways.size()), options.slots);
     auto result = run_way(options, i, children[i], rooms);
     if (!result) return cannot_run(context, result.error().message());
     add_row(report, ways[i], *result);

@@ -35,13 +35,23 @@ class Puller {
 
  private:
   Result<void> read_process(const ReadablePeer& peer, const std::atomic<bool>& cancelled);
+  Result<void> read_cut(const ReadablePeer& peer, const std::atomic<bool>& cancelled);
+  std::size_t plan_block(std::size_t& next, std::size_t& offset);
+  void bridge(const layout::ViewRegion& source, std::span<const std::int32_t> source_items,
+              const layout::ViewRegion& target, std::span<const std::int32_t> target_items);
 
   std::vector<layout::Piece> source_;  // of private regions
   std::vector<layout::Piece> target_;
+  std::vector<layout::Piece> cut_source_;  // of private regions in small pieces
+  std::vector<layout::Piece> cut_target_;
+  std::vector<layout::Piece> bridged_source_;  // of one region, before gaps are filled
+  std::vector<layout::Piece> bridged_target_;
   std::vector<layout::Piece> mapped_source_;
   std::vector<layout::Piece> mapped_target_;
   std::vector<iovec> remote_;
   std::vector<iovec> local_;
+  std::vector<std::byte> block_;       // small pieces pass through it; allocated once they do
+  std::vector<layout::Piece> wanted_;  // of the block that was read
 };
 
 }  // namespace kvferry::transport

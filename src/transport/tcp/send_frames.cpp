@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "transport/fair_queue.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr std::size_t iovecs_a_call_max = 1024;  // the kernel's IOV_MAX
 constexpr std::size_t zeros_bytes = 65'536;
 alignas(64) std::byte zeros[zeros_bytes];  // never written
+// Below this, a copy of a piece costs less than what the kernel does for an iovec.
+constexpr std::uint64_t small_piece_bytes = 1024;
+constexpr std::size_t stage_bytes = 1u << 20;
 }  // namespace
 
 void SendFrames::add(ChunkOrder order) {
@@ -83,6 +87,7 @@ void SendFrames::stop(TransferId stopped) {
 }
 
 void SendFrames::fill() {
+  stage_used_ = 0;
   frames_.clear();
   iovecs_.clear();
   frame_next_ = iovec_next_ = 0;
@@ -145,7 +150,19 @@ void SendFrames::add_payload(const Job& job, const Part& part) {
       std::span(job.order.lists[part.list].items).subspan(part.item_begin, part.item_end - part.item_begin);
   pieces_.clear();
   for (std::uint32_t r = part.region_begin; r < part.region_end; ++r) layout::append_pieces(regions[r], items, pieces_);
+  if (part.bytes < pieces_.size() * small_piece_bytes && part.bytes <= stage_bytes - stage_used_) return stage();
   for (const layout::Piece& piece : pieces_) iovecs_.push_back({piece.data, piece.bytes});
+}
+
+// Gathers the small pieces of a frame, which then leave as one.
+void SendFrames::stage() {
+  stage_.resize(stage_bytes);  // once a session
+  const std::size_t first = stage_used_;
+  for (const layout::Piece& piece : pieces_) {
+    std::memcpy(&stage_[stage_used_], piece.data, piece.bytes);
+    stage_used_ += piece.bytes;
+  }
+  iovecs_.push_back({&stage_[first], stage_used_ - first});
 }
 
 // How many iovecs the next call takes. The last one is cut by `cut_bytes` so that a call stays below `bytes_max`.

@@ -69,6 +69,7 @@ class SendFrames {
   void fill();
   void add_frame(TransferId id, Transfer& transfer);
   void add_payload(const Job& job, const Part& part);
+  void stage();
   std::size_t gather(std::int64_t bytes_max, std::size_t& wanted_bytes, std::size_t& cut_bytes);
   void sent(std::size_t bytes);
   void finish(const Frame& frame);
@@ -87,6 +88,8 @@ class SendFrames {
   std::vector<iovec> iovecs_;
   std::size_t iovec_next_ = 0;
   std::vector<layout::Piece> pieces_;
+  std::vector<std::byte> stage_;  // small pieces of the batch, gathered; allocated once there are some
+  std::size_t stage_used_ = 0;
 };
 
 }  // namespace kvferry::transport
