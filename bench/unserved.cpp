@@ -13,7 +13,11 @@ namespace kvferry::bench {
 
 Result<UnservedMemory> UnservedMemory::make(std::span<std::byte> memory) {
   os::Fd fd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
-  if (!fd) return system_error("userfaultfd is not permitted (root, or sysctl vm.unprivileged_userfaultfd=1)");
+  if (!fd) {
+    Error error = system_error("userfaultfd is not permitted (root, or sysctl vm.unprivileged_userfaultfd=1)");
+    error.code = Code::unsupported;
+    return error;
+  }
   uffdio_api api{};
   api.api = UFFD_API;
   if (::ioctl(fd.get(), UFFDIO_API, &api) != 0) return system_error("userfaultfd has no API that is known here");
