@@ -55,8 +55,8 @@ class Side {
     const std::uint32_t tp = role == Role::prefill ? setup.split.prefill_tp : setup.split.decode_tp;
     for (std::uint32_t rank = 0; rank < tp; ++rank) {
       const std::size_t region_bytes = setup.pages() * setup.page_bytes(tp);
-      KVF_TRY(memory, bench::Buffer::allocate(2 * region_bytes));
-      KVF_TRY(options, bench_manager_options(role, {memory.data(), memory.size()}, setup.page_bytes(tp), setup.way,
+      KVF_TRY(memory, side.allocate(2 * region_bytes, setup.way == Way::shared && role == Role::prefill));
+      KVF_TRY(options, bench_manager_options(role, memory, setup.page_bytes(tp), setup.way,
                                              role == Role::prefill ? setup.bootstrap.data() : ""));
       options.memory.kv = {{memory.data(), region_bytes, setup.page_bytes(tp)},
                            {memory.data() + region_bytes, region_bytes, setup.page_bytes(tp)}};
@@ -67,7 +67,6 @@ class Side {
       options.parallel = {.tp = tp};
       options.place = {.tp = rank};
       options.instance = role == Role::prefill ? "prefill" : "decode";
-      side.memory_.push_back(std::move(memory));
       KVF_TRY(manager, KvManager::create(std::move(options)));
       side.managers_.push_back(std::move(manager));
     }
@@ -76,7 +75,18 @@ class Side {
   std::vector<KvManager>& managers() { return managers_; }
 
  private:
-  std::vector<bench::Buffer> memory_;  // outlives the managers
+  Result<std::span<std::byte>> allocate(std::size_t bytes, bool shared) {
+    if (shared) {
+      KVF_TRY(memory, SharedMemory::allocate(bytes));
+      shared_.push_back(std::move(memory));
+      return std::span(shared_.back().data(), bytes);
+    }
+    KVF_TRY(memory, bench::Buffer::allocate(bytes));
+    private_.push_back(std::move(memory));
+    return std::span(private_.back().data(), bytes);
+  }
+  std::vector<bench::Buffer> private_;  // outlives the managers
+  std::vector<SharedMemory> shared_;    // likewise
   std::vector<KvManager> managers_;
 };
 
@@ -198,7 +208,7 @@ int run(const Context& context, const Options& options) {
   auto child = bench::Child::start([](const bench::Channel& channel) { return serve_prefill(channel); });
   if (!child) return cannot_run(context, child.error().message());
   std::vector<Case> cases;
-  for (const Way way : {Way::tcp, Way::samehost}) {
+  for (const Way way : {Way::tcp, Way::samehost, Way::shared}) {
     for (const Split split : {Split{4, 2}, Split{2, 4}}) {
       for (const std::size_t piece : options.pieces) {
         cases.push_back({{.way = way, .split = split, .head_bytes = piece, .bytes = options.bytes}});
@@ -235,6 +245,7 @@ int run(const Context& context, const Options& options) {
                 {"ratio", gbps / whole}});
   }
   report.figure("samehost_slice_ratio", ratio_min.at(Way::samehost), "of whole pages of the same bytes, the least");
+  report.figure("shared_slice_ratio", ratio_min.at(Way::shared), "of whole pages of the same bytes, the least");
   report.figure("tcp_slice_ratio", ratio_min.at(Way::tcp), "of whole pages of the same bytes, the least");
   report.note(fmt::format("pages of {} tokens, {} heads; all ranks of a side in one process", page_tokens, kv_heads));
   return report.finish(context);
