@@ -211,9 +211,9 @@ TEST(pairing, equal_ranks_move_whole_items) {
   Engine one({.dtype = "uint32", .page_tokens = page_tokens, .layers = 4, .kv_heads = 4, .head_dim = 1}, {.tp = 2}, {});
   const auto pairing = pair_ranks({one.shape, one.place}, {one.shape, one.place});
   ASSERT_TRUE(pairing);
-  for (const ViewRegion& region : View::of(one.memory, pairing->source).regions(component_kv)) {
-    EXPECT_TRUE(region.whole);
-  }
+  const View view = View::of(one.memory, pairing->source);
+  ASSERT_EQ(view.regions(component_kv).size(), one.memory.kv.size());
+  for (const ViewRegion& region : view.regions(component_kv)) EXPECT_TRUE(region.whole);
 }
 
 TEST(pairing, what_does_not_follow_from_heads_and_tokens_is_refused_in_words) {
