@@ -246,6 +246,7 @@ void Engine::changed(Process& process, core::HandleId handle, Poll state, const 
   Request& changed = *request;
   Side& its = *side;
   if (state == Poll::waiting_for_input) {
+    its.granted = true;
     later(its, milliseconds(2), [this, &changed, &its] {
       if (&its == &changed.sender) {
         init_sender(changed);

@@ -19,6 +19,7 @@ struct Side {
   bool skipped = false;  // never opened: the process was not there, or its engine never got to it
   bool init_before_waiting = false;
   bool inited = false;
+  bool granted = false;  // sender
   Poll state = Poll::bootstrapping;
   std::string error;
   bool concluded = false;
@@ -49,9 +50,9 @@ struct Request {
   // Why it may fail: a fault came near it, or an engine ended it or did not do its part. Otherwise it must succeed.
   std::string excuse;
   bool ended() const { return sender.ended() && receiver.ended(); }
-  // A balancer may give the number out again. Where prefill never opened the room, a grant for it may wait there that
-  // decode could not take back, for as long as grants wait.
-  bool number_free() const { return ended() && !(sender.skipped && !receiver.skipped); }
+  // A balancer may give the number out again. Where prefill ended without the grant, it may still be under way or wait
+  // there, and decode could not take it back.
+  bool number_free() const { return ended() && (receiver.skipped || sender.gone || sender.granted); }
   bool over() const { return sender.over() && receiver.over(); }
 };
 

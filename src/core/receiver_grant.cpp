@@ -45,6 +45,7 @@ void ReceiverCore::when_linked(Room& room, Instant now, Effects& out) {
 
 // Whether the linked ranks together fill every page: all of its bytes, each from one of them.
 std::optional<Error> ReceiverCore::coverage_fault(const Room& room) const {
+  if (room.sources.size() == 1 && sessions_.at(*room.sources.front().session).pairing.fills) return std::nullopt;
   std::vector<std::uint64_t> bytes(shape_.kv_item_bytes.size());
   for (const Source& source : room.sources) {
     const layout::Pairing& pairing = sessions_.at(*source.session).pairing;
@@ -79,7 +80,8 @@ void ReceiverCore::grant_source(Room& room, Source& source, Effects& out) {
       pairing.dummy() ? layout::Range{granted.begin, granted.begin} : pairing.positions(granted);
   source.with_aux = pairing.beside && room.with_aux;
   if (pairing.beside) source.state_items = room.state_items;
-  std::uint64_t bytes = saturating(range.size(), {pairing.page_bytes});
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(range.size(), pairing.page_bytes, &bytes)) bytes = UINT64_MAX;
   if (source.with_aux) bytes = add(bytes, saturating(1, shape_.aux_item_bytes));
   for (std::size_t i = 0; i < source.state_items.size(); ++i) {
     bytes = add(bytes, saturating(source.state_items[i], shape_.state_item_bytes[i]));

@@ -118,6 +118,7 @@ Result<Pairing> pair_ranks(const Rank& prefill, const Rank& decode) {
   if (there.tp == here.tp && there.pp == here.pp) {
     pairing.source = pairing.target = whole_cuts(decode.shape.kv_item_bytes);
     pairing.page_bytes = sum(decode.shape.kv_item_bytes);
+    pairing.fills = true;
     return pairing;
   }
   Side source{.name = "prefill", .rank = prefill};

@@ -16,6 +16,7 @@ struct Pairing {
   std::vector<RegionCut> source{};
   std::vector<RegionCut> target{};
   std::uint64_t page_bytes = 0;  // that move of one page, all regions together
+  bool fills = false;            // all of the decode rank's page, so that no other rank is needed
   bool beside = false;           // aux and state come over this pair
   std::uint32_t share = 0;       // which share of the pages: context-parallel rank and size of the prefill rank
   std::uint32_t shares = 1;
