@@ -48,11 +48,11 @@ Error failure(const ReadablePeer& peer, int error) {
 
 // Whether the process has given up its memory, which it does before its pidfd says that it has exited. What was read
 // from then on may be zeros: where a page is not served (userfaultfd), its end is what lets a reader go on.
-bool memory_gone(pid_t pid) {
+bool memory_gone(pid_t pid, std::byte* seen) {
   std::byte byte{};
   const iovec here{&byte, 1};
-  const iovec nowhere{nullptr, 1};
-  return ::process_vm_readv(pid, &here, 1, &nowhere, 1, 0) < 0 && errno == ESRCH;
+  const iovec there{seen, 1};  // has just been read, so that asking again is cheap
+  return ::process_vm_readv(pid, &here, 1, &there, 1, 0) < 0 && errno == ESRCH;
 }
 
 // A place in a list of pieces.
@@ -129,9 +129,10 @@ Result<void> Puller::run(const ReadablePeer& peer, std::span<const Pull> pulls, 
   }
   copy_pieces(mapped_source_, mapped_target_);
   if (source_.empty() && cut_source_.empty()) return {};
+  std::byte* const seen = source_.empty() ? cut_source_.front().data : source_.front().data;
   KVF_CHECK(read_process(peer, cancelled));
   KVF_CHECK(read_cut(peer, cancelled));
-  if (memory_gone(peer.pid())) return failure(peer, ESRCH);
+  if (memory_gone(peer.pid(), seen)) return failure(peer, ESRCH);
   return {};
 }
 
