@@ -46,15 +46,6 @@ Error failure(const ReadablePeer& peer, int error) {
                fmt::format("reading the memory of process {} of the peer failed: {}", pid, std::strerror(error))};
 }
 
-// Whether the process has given up its memory, which it does before its pidfd says that it has exited. What was read
-// from then on may be zeros: where a page is not served (userfaultfd), its end is what lets a reader go on.
-bool memory_gone(pid_t pid, std::byte* seen) {
-  std::byte byte{};
-  const iovec here{&byte, 1};
-  const iovec there{seen, 1};  // has just been read, so that asking again is cheap
-  return ::process_vm_readv(pid, &here, 1, &there, 1, 0) < 0 && errno == ESRCH;
-}
-
 // A place in a list of pieces.
 struct Reader {
   std::span<const layout::Piece> pieces;
@@ -128,12 +119,19 @@ Result<void> Puller::run(const ReadablePeer& peer, std::span<const Pull> pulls, 
     }
   }
   copy_pieces(mapped_source_, mapped_target_);
+  seen_ = nullptr;
   if (source_.empty() && cut_source_.empty()) return {};
-  std::byte* const seen = source_.empty() ? cut_source_.front().data : source_.front().data;
+  seen_ = source_.empty() ? cut_source_.front().data : source_.front().data;
   KVF_CHECK(read_process(peer, cancelled));
-  KVF_CHECK(read_cut(peer, cancelled));
-  if (memory_gone(peer.pid(), seen)) return failure(peer, ESRCH);
-  return {};
+  return read_cut(peer, cancelled);
+}
+
+bool Puller::memory_gone(const ReadablePeer& peer) const {
+  if (seen_ == nullptr) return false;
+  std::byte byte{};
+  const iovec here{&byte, 1};
+  const iovec there{seen_, 1};
+  return ::process_vm_readv(peer.pid(), &here, 1, &there, 1, 0) < 0 && errno == ESRCH;
 }
 
 // Appends to `source_` and `target_` stretches that include what lies between the pieces, which goes to the block.

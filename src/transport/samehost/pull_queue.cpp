@@ -16,8 +16,9 @@ struct PullQueue::Job {
   Job(const layout::View& view, ChunkOrder its_order) : order(std::move(its_order)), cursor(view, order) {}
   ChunkOrder order;
   ChunkCursor cursor;
-  std::uint32_t under_way = 0;         // steps that workers copy now
-  std::atomic<bool> cancelled{false};  // read by workers without the lock
+  std::uint32_t under_way = 0;          // steps that workers copy now
+  std::atomic<bool> cancelled{false};   // read by workers without the lock
+  std::atomic<bool> last_taken{false};  // likewise
 };
 
 struct PullQueue::Session {
@@ -43,6 +44,7 @@ struct PullQueue::Session {
 
 const ReadablePeer& PullQueue::Step::peer() const { return *session->peer; }
 const std::atomic<bool>& PullQueue::Step::cancelled() const { return job->cancelled; }
+bool PullQueue::Step::last_taken() const { return job->last_taken.load(); }
 
 PullQueue::PullQueue(std::uint32_t workers_a_session_max, MoverSink& sink)
     : workers_a_session_max_(workers_a_session_max), sink_(sink) {}
@@ -143,7 +145,11 @@ void PullQueue::take(Step& step) {
   step.session = &session;
   step.job = session.transfers.at(key).jobs.front();
   plan(session, *step.job, turn->budget_bytes, step);
-  if (!step.job->cursor.done()) session.ring.push_back(key);
+  if (step.job->cursor.done()) {
+    step.job->last_taken.store(true);
+  } else {
+    session.ring.push_back(key);
+  }
   ++session.under_way;
   ++step.job->under_way;
   session.windows.copy_began(step.job->order.transfer);

@@ -33,6 +33,8 @@ class PullQueue {
     std::uint64_t bytes = 0;
     const ReadablePeer& peer() const;
     const std::atomic<bool>& cancelled() const;
+    // No step of the chunk is left: this one's end may be the chunk's.
+    bool last_taken() const;
   };
 
   // At most `workers_a_session_max` steps of one session are under way at a time.

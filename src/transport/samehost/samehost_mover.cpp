@@ -103,7 +103,9 @@ class Workers final : public SameHostMover {
       lock.unlock();
       auto copied = puller.run(step.peer(), step.pulls, step.cancelled());
       // Asked after the copy: the bytes count only if they cannot have come from a process that took over the number.
-      if (copied && step.peer().gone()) copied = Error{Code::peer_lost, "the peer's process has exited"};
+      // Where more of the chunk is to be read, the step that reads the last of it asks for all of them.
+      const bool gone = copied && (step.peer().gone() || (step.last_taken() && puller.memory_gone(step.peer())));
+      if (gone) copied = Error{Code::peer_lost, "the peer's process has exited"};
       lock.lock();
       --in_call_;
       worker.call_began.reset();
