@@ -228,7 +228,11 @@ void Engine::send_next(Request& request) {
     }
     if (request.state_count > 0) state.push_back(side.items[2]);
   }
-  side.process->post(core::event::SendChunk{side.handle, std::move(pages), std::move(state)});
+  side.process->post(core::event::SendChunk{.handle = side.handle,
+                                            .pages = std::move(pages),
+                                            .first_page = begin,
+                                            .state = std::move(state),
+                                            .last = request.chunks_sent == request.chunks.size()});
   note_ready(request);
   later(side, milliseconds(10), [this, &request] { send_next(request); });
 }

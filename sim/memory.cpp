@@ -19,7 +19,7 @@ PageMemory::PageMemory() {
   words_.reserve(kv_regions + 2);
   for (std::size_t i = 0; i < kv_regions; ++i) memory_.kv.push_back(add(kv_pages));
   memory_.aux.push_back(add(aux_items));
-  memory_.state.push_back({add(state_items)});
+  memory_.state.push_back({.regions = {add(state_items)}});
   owners_ = {std::vector<RequestId>(kv_pages), std::vector<RequestId>(aux_items), std::vector<RequestId>(state_items)};
 }
 

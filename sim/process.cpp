@@ -259,6 +259,7 @@ void Process::perform(core::effect::PagesReleased& e) { world.engine.released(*t
 void Process::perform(core::effect::PrefixKnown& e) { world.engine.prefix_known(*this, e.handle, e.prefix_pages); }
 void Process::perform(core::effect::ChunksTaken& e) { world.judge.mix(e.count); }
 void Process::perform(core::effect::BytesMoved& e) { world.judge.mix(e.bytes); }
+void Process::perform(core::effect::LayersReceived& e) { world.judge.mix(e.count); }
 void Process::perform(core::effect::HandleDone& e) { world.judge.mix(e.handle.value); }
 void Process::perform(core::effect::Note& e) { world.judge.tell(0, name() + " notes: " + e.text); }
 

@@ -87,6 +87,7 @@ class Process final : public core::Ports {
   void perform(core::effect::PrefixKnown& e) override;
   void perform(core::effect::ChunksTaken& e) override;
   void perform(core::effect::BytesMoved& e) override;
+  void perform(core::effect::LayersReceived& e) override;
   void perform(core::effect::HandleDone& e) override;
   void perform(core::effect::Note& e) override;
   void wake_at(Instant deadline) override;

@@ -70,7 +70,7 @@ class ChaosCluster {
 
  private:
   struct Worker {
-    WorkerSetup setup;
+    ReplaySetup setup;
     std::string network{};
     std::optional<Child> child{};
     State state = State::dead;

@@ -43,7 +43,7 @@ Result<ReplayBalancer> ReplayBalancer::start(const ReplayPlan& plan) {
 }
 
 Result<void> ReplayBalancer::start_worker(Role role, std::uint64_t seed) {
-  WorkerSetup setup{.role = role,
+  ReplaySetup setup{.role = role,
                     .model = plan_.model.name,
                     .layers = plan_.model.layers,
                     .page_tokens = plan_.page_tokens,

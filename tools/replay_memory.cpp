@@ -11,7 +11,7 @@
 
 namespace kvferry::tools {
 
-ReplayMemory::ReplayMemory(WorkerSetup setup, ModelShape model)
+ReplayMemory::ReplayMemory(ReplaySetup setup, ModelShape model)
     : setup_(std::move(setup)),
       model_(std::move(model)),
       content_(model_.region_token_bytes() * setup_.page_tokens),
@@ -20,7 +20,7 @@ ReplayMemory::ReplayMemory(WorkerSetup setup, ModelShape model)
   for (std::size_t slot = aux_slots; slot > 0; --slot) free_aux_.push_back(static_cast<std::int32_t>(slot - 1));
 }
 
-Result<ReplayMemory> ReplayMemory::make(const WorkerSetup& setup) {
+Result<ReplayMemory> ReplayMemory::make(const ReplaySetup& setup) {
   KVF_TRY(model, model_shape(setup.model, setup.layers));
   ReplayMemory made(setup, model);
   const std::size_t bytes = setup.pages * made.page_bytes();

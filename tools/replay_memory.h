@@ -26,7 +26,7 @@ struct RequestPage {
 
 class ReplayMemory {
  public:
-  static Result<ReplayMemory> make(const WorkerSetup& setup);
+  static Result<ReplayMemory> make(const ReplaySetup& setup);
 
   // A manager over this memory, which must outlive it.
   Result<KvManager> make_manager() const;
@@ -53,10 +53,10 @@ class ReplayMemory {
   void release_aux(std::int32_t slot) { free_aux_.push_back(slot); }
 
  private:
-  ReplayMemory(WorkerSetup setup, ModelShape model);
+  ReplayMemory(ReplaySetup setup, ModelShape model);
   std::byte* item(std::size_t region, std::int32_t slot) const;
 
-  WorkerSetup setup_;
+  ReplaySetup setup_;
   ModelShape model_;
   ItemContent content_;
   ItemContent aux_content_;

@@ -25,7 +25,7 @@ std::string text(const json::object& object, const char* name) { return std::str
 
 }  // namespace
 
-std::string to_line(const WorkerSetup& setup) {
+std::string to_line(const ReplaySetup& setup) {
   return json::serialize(json::object{{"role", setup.role == Role::prefill ? "prefill" : "decode"},
                                       {"model", setup.model},
                                       {"layers", setup.layers},
@@ -57,9 +57,9 @@ std::string to_line(const RoomOutcome& outcome) {
                                       {"us", outcome.us}});
 }
 
-Result<WorkerSetup> setup_of(std::string_view line) {
-  return parsed<WorkerSetup>(line, "the worker's setup", [](const json::object& object) {
-    return WorkerSetup{.role = text(object, "role") == "prefill" ? Role::prefill : Role::decode,
+Result<ReplaySetup> setup_of(std::string_view line) {
+  return parsed<ReplaySetup>(line, "the worker's setup", [](const json::object& object) {
+    return ReplaySetup{.role = text(object, "role") == "prefill" ? Role::prefill : Role::decode,
                        .model = text(object, "model"),
                        .layers = static_cast<std::uint32_t>(number(object, "layers")),
                        .page_tokens = static_cast<std::uint32_t>(number(object, "page_tokens")),

@@ -13,7 +13,7 @@
 
 namespace kvferry::tools {
 
-struct WorkerSetup {
+struct ReplaySetup {
   Role role = Role::prefill;
   std::string model{};
   std::uint32_t layers = 1;
@@ -50,12 +50,12 @@ struct RoomOutcome {
   double us = 0;  // from Receiver::init to Success
 };
 
-std::string to_line(const WorkerSetup& setup);
+std::string to_line(const ReplaySetup& setup);
 std::string to_line(const Assignment& assignment);
 std::string to_line(const GiveUp& order);
 std::string to_line(const RoomOutcome& outcome);
 // `protocol` where the line is not what `to_line` writes.
-Result<WorkerSetup> setup_of(std::string_view line);
+Result<ReplaySetup> setup_of(std::string_view line);
 Result<Order> order_of(std::string_view line);
 Result<RoomOutcome> outcome_of(std::string_view line);
 

@@ -52,11 +52,16 @@ struct SenderInit {
   std::optional<std::int32_t> aux_index{};  // item of every aux region that goes with the last chunk
 };
 
-// One chunk: the next pages of the request, in the order of its tokens. The span is copied before `send` returns.
+// One chunk: pages of the request in the order of its tokens, of all layers or of some. The span is copied before
+// `send` returns.
 struct Chunk {
-  std::span<const std::int32_t> pages;  // item indices into every kv region
+  std::span<const std::int32_t> pages;  // item indices into every kv region; a page has one index in all layers
   // Items of each state component, sent with the last chunk; empty where there is none.
   std::vector<std::vector<std::int32_t>> state = {};
+  std::optional<LayerRange> layers = {};  // of the model; when absent all that this rank holds
+  // Which of the announced pages the first of these is; when absent the one behind the furthest that was sent of these
+  // layers.
+  std::optional<std::uint64_t> first_page = {};
 };
 
 struct ReceiverInit {
@@ -103,14 +108,16 @@ class KVFERRY_API RoomHandle {
 class KVFERRY_API Sender : public RoomHandle {
  public:
   // Says how much will be sent; once a room. May come before or after the grants. `num_pages` plus the prefix must
-  // equal what decode granted, else the room fails on both sides with `mismatch`.
+  // equal what decode granted, else the room fails on both sides with `mismatch`. Where decode's pages are the larger
+  // ones, its last page may be partly filled; where prefill's are, a page that decode holds in part is sent too.
   Result<void> init(const SenderInit& init);
-  // Sends the next chunk. The chunk that completes `num_pages` is the last one (an empty one where `num_pages` is 0)
-  // and carries aux and state. Errors, none of which takes anything: `invalid_argument` before init or after the last
-  // chunk, `out_of_range` for a page outside the regions or more pages than announced, `try_later` when too many chunks
-  // wait for the grant. The pages may be read until `pages_released`.
+  // Sends a chunk; chunks may come in any order. The chunk with which all announced pages of all layers have been sent
+  // is the last one (an empty one where `num_pages` is 0) and carries aux and state. Errors, none of which takes
+  // anything: `invalid_argument` before init, after the last chunk or for pages of layers that were sent already,
+  // `out_of_range` for a page outside the regions, more pages than announced or a layer that is not here, `try_later`
+  // when too many chunks wait for the grant. The pages may be read until `pages_released`.
   Result<void> send(const Chunk& chunk);
-  // Pages at the start of the request that decode holds already; valid from `waiting_for_input`.
+  // Pages at the start of the request, of this side's size, that decode holds already; valid from `waiting_for_input`.
   std::uint64_t prefix_pages() const noexcept;
 
  private:
@@ -127,6 +134,9 @@ class KVFERRY_API Receiver : public RoomHandle {
   Result<void> init(const ReceiverInit& init);
   // Bytes of the room that are in place; grows while `transferring`.
   std::uint64_t bytes_received() const noexcept;
+  // Layers, from this rank's first on, that are in place for all pages; they may be read while later ones still come.
+  // Grows while `transferring`, where prefill sends by layers; `changed` names the room each time.
+  std::uint32_t layers_received() const noexcept;
 
  private:
   friend class KvManager;

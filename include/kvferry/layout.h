@@ -21,19 +21,30 @@ struct Region {
   std::size_t items() const { return item_bytes == 0 ? 0 : length / item_bytes; }
 };
 
+// What a request has beside its pages and with indices of its own: Mamba states, sliding windows, the layers of a draft
+// model. Every region has the same number of items.
+struct StateComponent {
+  std::vector<Region> regions;
+  std::string name = {};  // the two sides' components of one name belong together; those without, in their order
+  // The other side may lack it: nothing of it moves then. Without this a component that only one side has is refused
+  // when two ranks link.
+  bool optional = false;
+};
+
 // The memory of one rank. `kv` holds the buffers that page indices address: all K layers, then all V layers (one buffer
 // a layer for MLA and where K and V share a buffer). Every `kv` region has the same number of items.
 struct Memory {
   std::vector<Region> kv;
   std::vector<Region> aux;
-  std::vector<std::vector<Region>> state;  // one list a component (Mamba, sliding window, ...)
-  std::uint32_t first_layer = 0;           // the model's layer that `kv` begins with; not 0 in later pipeline stages
+  std::vector<StateComponent> state;
+  std::uint32_t first_layer = 0;  // the model's layer that `kv` begins with; not 0 in later pipeline stages
 };
 
 // The order of what lies in a page of one layer, slowest first. It matters only where ranks hold different heads.
 enum class PageOrder : std::uint8_t { token_head_dim, head_token_dim };
 
-// What both sides must agree on; compared when two ranks link, refused there in words.
+// What both sides must agree on; compared when two ranks link, refused there in words. Only `page_tokens` may differ,
+// where one is a multiple of the other: pages are cut or joined on the way.
 struct KvFormat {
   std::string dtype = "bfloat16";
   std::uint32_t page_tokens = 16;  // tokens of one page
@@ -44,6 +55,12 @@ struct KvFormat {
   PageOrder order = PageOrder::token_head_dim;
   bool kv_joined = false;  // a region of a layer holds K and V: of each page first all of K, then all of V
   friend bool operator==(const KvFormat&, const KvFormat&) = default;
+};
+
+// Layers of the model, a half-open range.
+struct LayerRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
 };
 
 // Parallel sizes of an instance. `tp` counts the ranks of one data-parallel group. A rank holds kv_heads / tp heads of

@@ -30,6 +30,7 @@ class Ports {
   virtual void perform(effect::PrefixKnown& e) = 0;
   virtual void perform(effect::ChunksTaken& e) = 0;
   virtual void perform(effect::BytesMoved& e) = 0;
+  virtual void perform(effect::LayersReceived& e) = 0;
   virtual void perform(effect::HandleDone& e) = 0;
   virtual void perform(effect::Note& e) = 0;
   // Called last in every turn: turn again at `deadline` at the latest (Instant::max(): not by time).

@@ -58,7 +58,10 @@ struct InitSender {
 struct SendChunk {
   HandleId handle;
   std::vector<std::int32_t> pages;
-  std::vector<std::vector<std::int32_t>> state;
+  std::uint64_t first_page = 0;                       // which of the announced pages the first of these is
+  layout::Range layers = layout::every_layer;         // of the model
+  std::vector<std::vector<std::int32_t>> state = {};  // with the last chunk
+  bool last = false;                                  // with it all announced pages of all layers have been sent
 };
 struct OpenReceiver {
   HandleId handle;
@@ -193,7 +196,7 @@ struct PagesReleased {
 };
 struct PrefixKnown {
   HandleId handle;
-  std::uint64_t prefix_pages = 0;
+  std::uint64_t prefix_pages = 0;  // of this side's size; a page that decode holds in part is not among them
 };
 struct ChunksTaken {  // they left the room's waiting list
   HandleId handle;
@@ -202,6 +205,10 @@ struct ChunksTaken {  // they left the room's waiting list
 struct BytesMoved {
   HandleId handle;
   std::uint64_t bytes = 0;
+};
+struct LayersReceived {  // this many of the rank's layers, from its first on, are whole; said when it grows
+  HandleId handle;
+  std::uint32_t count = 0;
 };
 struct HandleDone {  // core holds nothing of it any more
   HandleId handle;
@@ -217,7 +224,7 @@ using Effect =
     std::variant<effect::Send, effect::SendInline, effect::CloseSession, effect::FetchSizes, effect::FetchRoute,
                  effect::Dial, effect::OpenWindow, effect::CloseWindow, effect::Move, effect::Sum, effect::StopMoves,
                  effect::CloseMoverSession, effect::RoomChanged, effect::PagesReleased, effect::PrefixKnown,
-                 effect::ChunksTaken, effect::BytesMoved, effect::HandleDone, effect::Note>;
+                 effect::ChunksTaken, effect::BytesMoved, effect::LayersReceived, effect::HandleDone, effect::Note>;
 using Effects = std::vector<Effect>;
 
 // Numbers of one core since its start, and of what it holds now.

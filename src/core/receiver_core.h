@@ -46,12 +46,14 @@ class ReceiverCore {
     PeerKey key;
     std::optional<SessionId> session;  // once the room has granted, or is about to
     ChunkLedger ledger;
+    layout::Range layers{};  // of the model, that it sends; none where it sends nothing of the cache
+    std::uint32_t regions_a_layer = 1;
     bool told = false;  // that the room has failed, by us or because it told us
     Window window = Window::none;
     bool complete = false;
     bool inlined = false;
     bool with_aux = false;
-    std::vector<std::uint64_t> state_items{};  // granted of each component
+    std::vector<std::uint64_t> state_items{};  // granted of each of the session's components
     // The end-to-end check; untouched without it.
     std::vector<ItemList> lists;  // what was granted, until it is summed up
     bool summing = false;
@@ -76,7 +78,7 @@ class ReceiverCore {
     std::uint64_t granted_pages = 0;
     std::uint64_t prefix_pages = 0;
     bool with_aux = false;
-    std::vector<std::uint64_t> state_items;
+    std::uint32_t layers_received = 0;
     bool granted = false;
     std::optional<Error> error;
     bool concluded() const { return state == Poll::failed || state == Poll::success; }
@@ -148,6 +150,7 @@ class ReceiverCore {
   void on_placed(const Placed& placed, Instant now, Effects& out);
   void on_window_closed(SessionId session, TransferId transfer, Effects& out);
   void first_bytes(Room& room, Instant now, Effects& out);
+  void note_layers(Room& room, Effects& out);
   std::optional<Error> state_fault(const Source& source, const std::vector<std::uint64_t>& came) const;
   void confirm(Room& room, const Source& source, Effects& out);
   void compare_sums(Room& room, Source& source, Effects& out);

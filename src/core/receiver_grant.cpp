@@ -50,7 +50,7 @@ std::optional<Error> ReceiverCore::coverage_fault(const Room& room) const {
   for (const Source& source : room.sources) {
     const layout::Pairing& pairing = sessions_.at(*source.session).pairing;
     if (pairing.share != 0) continue;
-    for (const layout::RegionCut& cut : pairing.target) bytes[cut.region] += cut.unit_bytes();
+    for (const layout::RegionCut& cut : pairing.target) bytes[cut.region] += cut.units * cut.unit_bytes();
   }
   const auto differs = std::ranges::mismatch(bytes, shape_.kv_item_bytes);
   if (differs.in1 == bytes.end()) return std::nullopt;
@@ -74,33 +74,39 @@ void ReceiverCore::grant(Room& room, Instant now, Effects& out) {
 // What this rank sends of the room. The window opens before its grant leaves.
 void ReceiverCore::grant_source(Room& room, Source& source, Effects& out) {
   const layout::Pairing& pairing = sessions_.at(*source.session).pairing;
-  const layout::Range granted{room.prefix_pages, room.prefix_pages + room.granted_pages};
-  // A dummy sends its end alone.
-  const layout::Range range =
-      pairing.dummy() ? layout::Range{granted.begin, granted.begin} : pairing.positions(granted);
-  source.with_aux = pairing.beside && room.with_aux;
-  if (pairing.beside) source.state_items = room.state_items;
-  std::uint64_t bytes = 0;
-  if (__builtin_mul_overflow(range.size(), pairing.page_bytes, &bytes)) bytes = UINT64_MAX;
-  if (source.with_aux) bytes = add(bytes, saturating(1, shape_.aux_item_bytes));
-  for (std::size_t i = 0; i < source.state_items.size(); ++i) {
-    bytes = add(bytes, saturating(source.state_items[i], shape_.state_item_bytes[i]));
-  }
-  source.inlined = bytes <= limits_.inline_bytes_max;
+  const std::uint64_t units = pairing.target_units;
+  const layout::Range granted{room.prefix_pages * units, (room.prefix_pages + room.granted_pages) * units};
+  layout::Range range = pairing.positions(granted);
+  if (pairing.dummy()) range.end = range.begin;  // it sends its end alone
   core::Window window{*source.session, room.transfer, range.begin, {}};
+  window.lists.push_back({layout::component_kv, {}});
   std::vector<std::int32_t>& pages = room.init->pages;
-  if (range == granted && room.sources.size() == 1) {
-    window.lists.push_back({layout::component_kv, std::move(pages)});
+  if (units == 1 && range == granted && room.sources.size() == 1) {
+    window.lists.back().items = std::move(pages);
   } else {
-    const auto first = pages.begin() + static_cast<std::ptrdiff_t>(range.begin - granted.begin);
-    window.lists.push_back({layout::component_kv, {first, first + static_cast<std::ptrdiff_t>(range.size())}});
+    layout::append_units(pages, pairing.target_units, {range.begin - granted.begin, range.end - granted.begin},
+                         window.lists.back().items);
   }
-  if (source.with_aux) window.lists.push_back({layout::component_aux, {*room.init->aux_item}});
-  for (std::size_t s = 0; s < source.state_items.size(); ++s) {
-    if (source.state_items[s] == 0) continue;
-    window.lists.push_back({layout::component_state + static_cast<std::uint32_t>(s), std::move(room.init->state[s])});
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(range.size(), pairing.unit_bytes, &bytes)) bytes = UINT64_MAX;
+  source.with_aux = pairing.beside && room.with_aux;
+  if (source.with_aux) {
+    window.lists.push_back({layout::component_aux, {*room.init->aux_item}});
+    bytes = add(bytes, saturating(1, shape_.aux_item_bytes));
   }
-  source.ledger = ChunkLedger(range.begin, range.end, static_cast<std::uint32_t>(pairing.target.size()));
+  for (std::uint32_t i = 0; pairing.beside && i < pairing.state.decode.size(); ++i) {
+    const std::uint32_t own = pairing.state.decode[i];
+    std::vector<std::int32_t> items;
+    if (own < room.init->state.size()) items = std::move(room.init->state[own]);
+    source.state_items.push_back(items.size());
+    bytes = add(bytes, saturating(items.size(), shape_.state[own].item_bytes));
+    if (!items.empty()) window.lists.push_back({layout::component_state + i, std::move(items)});
+  }
+  while (!source.state_items.empty() && source.state_items.back() == 0) source.state_items.pop_back();
+  source.inlined = bytes <= limits_.inline_bytes_max;
+  source.ledger = ChunkLedger(range, static_cast<std::uint32_t>(pairing.target.size()), pairing.slack(range, granted));
+  if (!pairing.dummy()) source.layers = pairing.layers;
+  source.regions_a_layer = pairing.regions_a_layer;
   source.window = Window::open;
   if (limits_.verify) source.lists = window.lists;
   out.push_back(effect::OpenWindow{std::move(window), source.inlined});
@@ -108,7 +114,7 @@ void ReceiverCore::grant_source(Room& room, Source& source, Effects& out) {
   grant.room = room.id;
   grant.transfer = room.transfer;
   grant.prefix_pages = room.prefix_pages;
-  grant.total_pages = granted.end;
+  grant.total_pages = room.prefix_pages + room.granted_pages;
   grant.with_aux = source.with_aux;
   grant.state_items = source.state_items;
   grant.grants_awaited = room.grants_awaited;
@@ -123,6 +129,20 @@ void ReceiverCore::first_bytes(Room& room, Instant now, Effects& out) {
   if (room.state != Poll::waiting_for_input) return;
   become(room, Poll::transferring, out);
   room_timers_.set(room.handle, room.deadline);  // it may be the shorter limit
+}
+
+// A layer is whole when every rank that sends of it has sent it.
+void ReceiverCore::note_layers(Room& room, Effects& out) {
+  const layout::Range own = layout::layers_of(shape_);
+  std::uint64_t whole = own.end;
+  for (const Source& source : room.sources) {
+    const std::uint64_t came = source.layers.begin + source.ledger.leading_regions() / source.regions_a_layer;
+    if (came < source.layers.end) whole = std::min(whole, came);
+  }
+  const auto count = static_cast<std::uint32_t>(whole - own.begin);
+  if (count <= room.layers_received) return;
+  room.layers_received = count;
+  out.push_back(effect::LayersReceived{room.handle, count});
 }
 
 // Which state component came short or long, if one did. Components that are not named have no items.
@@ -205,6 +225,7 @@ void ReceiverCore::on_placed(const Placed& placed, Instant now, Effects& out) {
   counters_.bytes += placed.bytes;
   out.push_back(effect::BytesMoved{room->handle, placed.bytes});
   first_bytes(*room, now, out);
+  if (!placed.span.last || room->sources.size() > 1) note_layers(*room, out);  // else its end is near enough
   if (!placed.span.last) {
     out.push_back(effect::Send{placed.session, protocol::Landed{placed.transfer, placed.span.number}});
     return;
@@ -223,6 +244,8 @@ void ReceiverCore::on_window_closed(SessionId session, TransferId transfer, Effe
   } else if (limits_.verify) {
     // Now that nothing can be written any more.
     source->summing = true;
+    auto& positions = source->lists.front().items;
+    positions.resize(std::min<std::size_t>(positions.size(), source->ledger.positions()));
     out.push_back(effect::Sum{{session, transfer, std::move(source->lists)}});
   } else {
     confirm(*room, *source, out);
@@ -262,6 +285,7 @@ void ReceiverCore::conclude_if_complete(Room& room, Effects& out) {
   const bool all =
       std::ranges::all_of(room.sources, [this](const Source& s) { return whole(s) && s.window == Window::closed; });
   if (!all || room.concluded()) return;
+  note_layers(room, out);
   become(room, Poll::success, out);
   ++counters_.rooms_succeeded;
   room_timers_.erase(room.handle);

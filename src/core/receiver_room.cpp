@@ -33,7 +33,6 @@ void ReceiverCore::handle(event::InitReceiver& e, Instant now, Effects& out) {
   room->granted_pages = e.pages.size();
   room->prefix_pages = e.prefix_pages;
   room->with_aux = e.aux_item.has_value();
-  for (const auto& list : e.state) room->state_items.push_back(list.size());
   room->init = std::move(e);
   if (room->state == Poll::waiting_for_input) grant(*room, now, out);
 }

@@ -16,83 +16,126 @@ void SenderCore::handle(event::SendChunk& e, Instant now, Effects& out) {
     out.push_back(effect::ChunksTaken{e.handle, 1});
     return;
   }
-  WaitingChunk chunk{std::move(e.pages), std::move(e.state)};
   if (room->state == Poll::bootstrapping || !room->init) {
-    room->waiting.push_back(std::move(chunk));
+    room->waiting.push_back(std::move(e));
     return;
   }
   out.push_back(effect::ChunksTaken{e.handle, 1});
-  dispatch(*room, std::move(chunk), now, out);
+  dispatch(*room, e, now, out);
 }
 
-// Gives one chunk to every destination. Positions count from the start of the request: the prefix, then what was sent.
-void SenderCore::dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& out) {
+// Gives one chunk to every destination that needs of it. The last one goes to all: it ends the room for them.
+void SenderCore::dispatch(Room& room, const event::SendChunk& chunk, Instant now, Effects& out) {
   KVF_ASSERT(room.granted() && room.init && !room.last_sent);
-  const std::uint64_t count = chunk.pages.size();
-  KVF_ASSERT(room.pages_sent + count <= room.num_pages);  // refused at the call
-  const std::uint64_t begin = room.destinations.front().positions.begin + room.pages_sent;
-  room.pages_sent += count;
-  room.last_sent = room.pages_sent == room.num_pages;
-  const std::uint32_t number = room.chunks_sent++;
+  KVF_ASSERT(chunk.first_page + chunk.pages.size() <= room.num_pages);  // refused at the call
+  room.pages_sent = std::max(room.pages_sent, chunk.first_page + chunk.pages.size());
+  room.last_sent = chunk.last;
   if (room.state == Poll::waiting_for_input) become(room, Poll::transferring, out);
-  const bool verify = std::ranges::any_of(room.destinations, [](const Destination& d) { return d.grant.verify; });
-  if (verify) room.pages_to_sum.insert(room.pages_to_sum.end(), chunk.pages.begin(), chunk.pages.end());
+  if (auto fault = state_fault(room, chunk)) return fail(room, std::move(*fault), now, out);
+  // In units, counted from the first of the chunk's first page.
+  const std::uint64_t first_unit = (room.positions.begin / room.units + chunk.first_page) * room.units;
+  const layout::Range sent =
+      layout::intersection(room.positions, {first_unit, first_unit + chunk.pages.size() * room.units});
+  if (sent.size() > protocol::offer_items_max) {
+    return fail(room,
+                Error{Code::out_of_range,
+                      "a chunk of " + std::to_string(chunk.pages.size()) + " pages is " + std::to_string(sent.size()) +
+                          " of decode's size; send at most " + std::to_string(protocol::offer_items_max / room.units) +
+                          " at once",
+                      room.id.value},
+                now, out);
+  }
+  if (std::ranges::any_of(room.destinations, [](const Destination& d) { return d.grant.verify; })) {
+    std::vector<std::int32_t> units;
+    layout::append_units(chunk.pages, room.units, {sent.begin - first_unit, sent.end - first_unit}, units);
+    room.units_to_sum.resize(room.positions.size());
+    std::ranges::copy(units,
+                      room.units_to_sum.begin() + static_cast<std::ptrdiff_t>(sent.begin - room.positions.begin));
+  }
   for (Destination& destination : room.destinations) {
-    const protocol::Grant& grant = destination.grant;
-    const bool dummy = destination.regions == 0;
-    if (dummy && !room.last_sent) continue;
-    const protocol::ChunkSpan span =
-        dummy ? protocol::ChunkSpan{0, grant.prefix_pages, grant.prefix_pages, 0, 0, true}
-              : protocol::ChunkSpan{number, begin, begin + count, 0, destination.regions, room.last_sent};
-    if (room.last_sent) {
-      for (std::size_t i = 0; i < grant.state_items.size(); ++i) {
-        const std::size_t sent = i < chunk.state.size() ? chunk.state[i].size() : 0;
-        if (sent == grant.state_items[i]) continue;
-        return fail(room,
-                    Error{Code::mismatch,
-                          "state component " + std::to_string(i) + ": prefill sends " + std::to_string(sent) +
-                              " items, decode granted " + std::to_string(grant.state_items[i]),
-                          room.id.value, address_of(destination.session)},
-                    now, out);
-      }
-    }
-    ChunkOrder order{destination.session, grant.transfer, span, {}};
-    order.lists.push_back(ItemList{layout::component_kv, dummy ? std::vector<std::int32_t>{} : chunk.pages});
-    if (room.last_sent && grant.with_aux) order.lists.push_back(ItemList{layout::component_aux, {*room.aux_item}});
-    if (room.last_sent) {
-      for (std::size_t i = 0; i < grant.state_items.size(); ++i) {
-        if (grant.state_items[i] == 0) continue;
-        order.lists.push_back(ItemList{layout::component_state + static_cast<std::uint32_t>(i), chunk.state[i]});
-      }
-    }
-    if (room.last_sent && grant.verify) {
-      SumOrder sum{destination.session, grant.transfer, order.lists};
-      if (!dummy) sum.lists.front().items = room.pages_to_sum;
+    const layout::Range regions = sessions_.at(destination.session).pairing.regions_of(chunk.layers);
+    const bool none = sent.empty() || regions.empty();
+    if (none && !chunk.last) continue;
+    ChunkOrder order = order_for(room, destination, chunk, none ? layout::Range{} : sent);
+    if (chunk.last && destination.grant.verify) {
+      SumOrder sum{destination.session, destination.grant.transfer, order.lists};
+      if (!sessions_.at(destination.session).pairing.dummy()) sum.lists.front().items = room.units_to_sum;
       destination.summing = true;
       out.push_back(effect::Sum{std::move(sum)});
     }
-    const auto session = sessions_.find(destination.session);
-    KVF_ASSERT(session != sessions_.end());  // a lost session has failed the room
-    if (grant.inlined) {
-      out.push_back(effect::SendInline{std::move(order)});
-    } else if (session->second.path == DataPath::push) {
-      ++destination.moves;
-      out.push_back(effect::Move{std::move(order)});
-    } else {
-      destination.offered = true;
-      protocol::Offer offer{grant.transfer, span, std::move(order.lists.front().items), -1, {}};
-      offer.state_items.resize(grant.state_items.size());
-      for (ItemList& list : order.lists) {
-        if (list.component == layout::component_aux) offer.aux_item = list.items.front();
-        if (list.component >= layout::component_state) {
-          offer.state_items[list.component - layout::component_state] = std::move(list.items);
-        }
-      }
-      out.push_back(effect::Send{destination.session, std::move(offer)});
-    }
+    hand_over(destination, std::move(order), out);
   }
   note_progress(room, now);
   if (room.last_sent) room_timers_.set(room.handle, room.deadline);  // it may be the shorter limit
+}
+
+// Which state component is sent short or long, if one is.
+std::optional<Error> SenderCore::state_fault(const Room& room, const event::SendChunk& chunk) const {
+  if (!chunk.last) return std::nullopt;
+  for (const Destination& destination : room.destinations) {
+    const layout::Pairing& pairing = sessions_.at(destination.session).pairing;
+    for (std::size_t i = 0; i < destination.grant.state_items.size(); ++i) {
+      const std::uint32_t own = pairing.state.prefill[i];
+      const std::size_t sent = own < chunk.state.size() ? chunk.state[own].size() : 0;
+      if (sent == destination.grant.state_items[i]) continue;
+      return Error{Code::mismatch,
+                   "state component " + std::to_string(own) + ": prefill sends " + std::to_string(sent) +
+                       " items, decode granted " + std::to_string(destination.grant.state_items[i]),
+                   room.id.value, address_of(destination.session)};
+    }
+  }
+  return std::nullopt;
+}
+
+// What moves of a chunk to one destination, whose `sent` positions it has; none of the cache where that is empty.
+ChunkOrder SenderCore::order_for(const Room& room, Destination& destination, const event::SendChunk& chunk,
+                                 const layout::Range& sent) const {
+  const layout::Pairing& pairing = sessions_.at(destination.session).pairing;
+  ChunkOrder order{destination.session, destination.grant.transfer, {}, {}};
+  order.span.number = destination.chunks++;
+  order.span.last = chunk.last;
+  order.span.position_begin = order.span.position_end = room.positions.begin;
+  ItemList& kv = order.lists.emplace_back(ItemList{layout::component_kv, {}});
+  if (!sent.empty()) {
+    const std::uint64_t first_unit = (room.positions.begin / room.units + chunk.first_page) * room.units;
+    const layout::Range regions = pairing.regions_of(chunk.layers);
+    order.span.position_begin = sent.begin;
+    order.span.position_end = sent.end;
+    order.span.region_begin = static_cast<std::uint32_t>(regions.begin);
+    order.span.region_end = static_cast<std::uint32_t>(regions.end);
+    layout::append_units(chunk.pages, room.units, {sent.begin - first_unit, sent.end - first_unit}, kv.items);
+  }
+  if (!chunk.last) return order;
+  if (destination.grant.with_aux) order.lists.push_back(ItemList{layout::component_aux, {*room.aux_item}});
+  for (std::uint32_t i = 0; i < destination.grant.state_items.size(); ++i) {
+    if (destination.grant.state_items[i] == 0) continue;
+    order.lists.push_back(ItemList{layout::component_state + i, chunk.state[pairing.state.prefill[i]]});
+  }
+  return order;
+}
+
+// Over the control link, by our mover, or as an offer to the peer's.
+void SenderCore::hand_over(Destination& destination, ChunkOrder order, Effects& out) {
+  const protocol::Grant& grant = destination.grant;
+  if (grant.inlined) {
+    out.push_back(effect::SendInline{std::move(order)});
+    return;
+  }
+  if (sessions_.at(destination.session).path == DataPath::push) {
+    ++destination.moves;
+    out.push_back(effect::Move{std::move(order)});
+    return;
+  }
+  destination.offered = true;
+  protocol::Offer offer{grant.transfer, order.span, std::move(order.lists.front().items), -1, {}};
+  offer.state_items.resize(grant.state_items.size());
+  for (ItemList& list : order.lists) {
+    if (list.component == layout::component_aux) offer.aux_item = list.items.front();
+    if (list.component >= layout::component_state) {
+      offer.state_items[list.component - layout::component_state] = std::move(list.items);
+    }
+  }
+  out.push_back(effect::Send{destination.session, std::move(offer)});
 }
 
 // While bytes are under way the clock of progress runs, between chunks that of the engine.

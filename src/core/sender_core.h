@@ -43,18 +43,13 @@ class SenderCore {
   struct Destination {
     SessionId session;
     protocol::Grant grant;
-    layout::Range positions;    // that this rank sends it
-    std::uint32_t regions = 0;  // of the session's view; 0 for a dummy, which gets its end alone
+    std::uint32_t chunks = 0;  // sent to it; each destination counts its own
     bool confirmed = false;
     bool told = false;        // that the room has failed, by us or because it told us
     std::uint32_t moves = 0;  // orders that our mover has not finished: pages may be read here
     bool offered = false;     // the peer may read our pages
     bool summing = false;     // we read them ourselves, for the end-to-end check
     bool released() const { return moves == 0 && !offered && !summing; }
-  };
-  struct WaitingChunk {
-    std::vector<std::int32_t> pages;
-    std::vector<std::vector<std::int32_t>> state;
   };
   struct Room {
     HandleId handle;
@@ -70,10 +65,11 @@ class SenderCore {
     std::vector<Destination> destinations;
     std::string owner;          // the decode instance of the first grant
     std::set<Rank> ranks_told;  // whose grant of this use was taken or refused: their next one is of the next use
-    std::deque<WaitingChunk> waiting;
-    std::uint64_t pages_sent = 0;
-    std::vector<std::int32_t> pages_to_sum;  // all that were sent, where a grant wants the end-to-end check
-    std::uint32_t chunks_sent = 0;
+    layout::Range positions;    // that this rank sends, in units (layout::Pairing)
+    std::uint32_t units = 1;    // of a page here
+    std::deque<event::SendChunk> waiting;
+    std::uint64_t pages_sent = 0;            // the furthest of them
+    std::vector<std::int32_t> units_to_sum;  // one a position, where a grant wants the end-to-end check
     bool last_sent = false;
     std::optional<Error> error;
     bool concluded() const { return state == Poll::failed || state == Poll::success; }
@@ -119,12 +115,18 @@ class SenderCore {
                     Effects& out);
   void keep_early(SessionId session, protocol::Grant& grant, Instant now, Effects& out);
   std::optional<EarlyGrant> take_early(std::uint64_t serial);
-  std::optional<Error> grant_fault(const protocol::Grant& grant) const;
+  std::optional<Error> grant_fault(const protocol::Grant& grant, const layout::Pairing& pairing) const;
+  std::optional<Error> disagreement(const Room& room, const Session& peer, const protocol::Grant& grant) const;
   void when_ready(Room& room, Instant now, Effects& out);
+  std::optional<Error> count_fault(const Room& room) const;
 
   // sender_chunk.cpp: chunks on their way and what comes back.
   void handle(event::SendChunk& e, Instant now, Effects& out);
-  void dispatch(Room& room, WaitingChunk chunk, Instant now, Effects& out);
+  void dispatch(Room& room, const event::SendChunk& chunk, Instant now, Effects& out);
+  std::optional<Error> state_fault(const Room& room, const event::SendChunk& chunk) const;
+  ChunkOrder order_for(const Room& room, Destination& destination, const event::SendChunk& chunk,
+                       const layout::Range& sent) const;
+  void hand_over(Destination& destination, ChunkOrder order, Effects& out);
   void on_confirm(SessionId session, const protocol::Confirm& m, Instant now, Effects& out);
   void on_landed(SessionId session, const protocol::Landed& m, Instant now, Effects& out);
   void on_abort(SessionId session, const protocol::Abort& m, Instant now, Effects& out);

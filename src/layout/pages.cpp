@@ -41,7 +41,7 @@ const std::vector<Region>& component_regions(const Memory& memory, std::uint32_t
   if (component == component_kv) return memory.kv;
   if (component == component_aux) return memory.aux;
   const std::size_t list = component - component_state;
-  return list < memory.state.size() ? memory.state[list] : none;
+  return list < memory.state.size() ? memory.state[list].regions : none;
 }
 
 std::uint32_t component_count(const Memory& memory) {
@@ -76,6 +76,20 @@ void append_pieces(const Region& region, std::span<const std::int32_t> items, st
   if (before.data + before.bytes != out[seam].data) return;
   before.bytes += out[seam].bytes;
   out.erase(out.begin() + static_cast<std::ptrdiff_t>(seam));
+}
+
+void append_units(std::span<const std::int32_t> pages, std::uint32_t units, const Range& range,
+                  std::vector<std::int32_t>& out) {
+  KVF_ASSERT(range.end <= pages.size() * units);
+  if (units == 1) {
+    out.insert(out.end(), pages.begin() + static_cast<std::ptrdiff_t>(range.begin),
+               pages.begin() + static_cast<std::ptrdiff_t>(range.end));
+    return;
+  }
+  out.reserve(out.size() + range.size());
+  for (std::uint64_t i = range.begin; i < range.end; ++i) {
+    out.push_back(pages[i / units] * static_cast<std::int32_t>(units) + static_cast<std::int32_t>(i % units));
+  }
 }
 
 std::uint64_t bytes_of(std::span<const Region> regions, std::uint64_t items) {

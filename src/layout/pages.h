@@ -8,6 +8,7 @@
 
 #include "kvferry/layout.h"
 #include "kvferry/result.h"
+#include "layout/range.h"
 
 namespace kvferry::layout {
 
@@ -40,6 +41,11 @@ struct Piece {
 };
 // Appends the items of `region` in order, neighbours merged (also with the last piece that is in `out` already).
 void append_pieces(const Region& region, std::span<const std::int32_t> items, std::vector<Piece>& out);
+
+// Appends the units of these pages that lie in `range`, counted from the first unit of the first page: page p has the
+// units p * units to p * units + units - 1.
+void append_units(std::span<const std::int32_t> pages, std::uint32_t units, const Range& range,
+                  std::vector<std::int32_t>& out);
 
 // Bytes of `items` items in each of the regions, saturating at the largest value.
 std::uint64_t bytes_of(std::span<const Region> regions, std::uint64_t items);

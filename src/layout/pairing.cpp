@@ -1,6 +1,7 @@
 #include "layout/pairing.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "base/try.h"
@@ -17,7 +18,8 @@ struct Side {
   Range heads{};
   Range layers{};
   std::uint32_t regions_a_layer = 1;
-  std::uint64_t head_bytes = 0;  // of one head of one token
+  std::uint64_t head_bytes = 0;   // of one head of one token
+  std::uint32_t unit_tokens = 0;  // of a unit
 
   const std::vector<std::uint64_t>& items() const { return rank.shape.kv_item_bytes; }
   std::uint64_t local_layers() const { return items().size() / regions_a_layer; }
@@ -29,8 +31,7 @@ struct Side {
 
 Result<void> describe_layers(Side& side) {
   const Shape& shape = side.rank.shape;
-  const bool one_region = shape.format.mla || shape.format.kv_joined;
-  side.regions_a_layer = one_region ? 1 : 2;
+  side.regions_a_layer = shape.format.mla || shape.format.kv_joined ? 1 : 2;
   if (side.items().empty() || side.items().size() % side.regions_a_layer != 0) {
     return mismatch(std::string(side.name) + " has " + std::to_string(side.items().size()) +
                     " kv regions, which is no whole number of layers with " + std::to_string(side.regions_a_layer) +
@@ -64,39 +65,57 @@ Result<void> describe_pages(Side& side) {
   return {};
 }
 
-// The bytes of these heads in one half (K or V) of a page.
+// The bytes of these heads in one half (K or V) of the first unit of a page.
 Strip strip_of(const Side& side, const Range& heads, std::uint64_t half) {
   const KvFormat& format = side.rank.shape.format;
-  const std::uint64_t half_bytes = format.page_tokens * side.heads.size() * side.head_bytes;
+  const std::uint64_t offset = half * format.page_tokens * side.heads.size() * side.head_bytes;
   const std::uint64_t first = heads.begin - side.heads.begin;
-  if (heads == side.heads) return {.offset = half * half_bytes, .bytes = half_bytes, .stride = 0, .count = 1};
   if (format.order == PageOrder::head_token_dim) {
     const std::uint64_t head = format.page_tokens * side.head_bytes;
-    return {.offset = half * half_bytes + first * head, .bytes = heads.size() * head, .stride = 0, .count = 1};
+    const std::uint64_t unit = side.unit_tokens * side.head_bytes;
+    if (unit == head) return {.offset = offset + first * head, .bytes = heads.size() * head, .stride = 0, .count = 1};
+    return {.offset = offset + first * head, .bytes = unit, .stride = head, .count = heads.size()};
   }
-  return {.offset = half * half_bytes + first * side.head_bytes,
+  const std::uint64_t token = side.heads.size() * side.head_bytes;
+  if (heads == side.heads) return {.offset = offset, .bytes = side.unit_tokens * token, .stride = 0, .count = 1};
+  return {.offset = offset + first * side.head_bytes,
           .bytes = heads.size() * side.head_bytes,
-          .stride = side.heads.size() * side.head_bytes,
-          .count = format.page_tokens};
+          .stride = token,
+          .count = side.unit_tokens};
 }
 
 RegionCut cut_of(const Side& side, const Range& heads, std::uint64_t layer, std::uint32_t region_half) {
-  const bool joined = side.rank.shape.format.kv_joined && !side.rank.shape.format.mla;
-  RegionCut cut{.region = side.region(layer, region_half)};
-  cut.unit_step = side.items()[cut.region];
-  if (!joined || heads == side.heads) {
-    cut.strips = {strip_of(side, heads, 0)};
-    if (joined) cut.strips[0].bytes *= 2;
-  } else {
-    cut.strips = {strip_of(side, heads, 0), strip_of(side, heads, 1)};
+  const KvFormat& format = side.rank.shape.format;
+  RegionCut cut{.region = side.region(layer, region_half), .units = format.page_tokens / side.unit_tokens};
+  const std::uint64_t heads_a_step = format.order == PageOrder::head_token_dim ? 1 : side.heads.size();
+  cut.unit_step = cut.units == 1 ? side.items()[cut.region] : side.unit_tokens * heads_a_step * side.head_bytes;
+  cut.strips = {strip_of(side, heads, 0)};
+  if (format.kv_joined && !format.mla) {
+    const Strip v = strip_of(side, heads, 1);
+    Strip& k = cut.strips.front();
+    if (k.count == 1 && k.offset + k.bytes == v.offset) {
+      k.bytes += v.bytes;
+    } else {
+      cut.strips.push_back(v);
+    }
   }
   return cut;
 }
 
-std::uint64_t sum(const std::vector<std::uint64_t>& values) {
-  std::uint64_t total = 0;
-  for (const std::uint64_t value : values) total += value;
-  return total;
+// Where nothing is cut, pages of any build fit; only the order of the regions is to be known.
+void pair_whole(const Shape& shape, Pairing& pairing) {
+  const std::vector<RegionCut> cuts = whole_cuts(shape.kv_item_bytes);
+  pairing.regions_a_layer = regions_a_layer(shape);
+  const std::size_t layers = cuts.size() / pairing.regions_a_layer;
+  pairing.layers = {shape.first_layer, shape.first_layer + layers};
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    for (std::size_t half = 0; half < pairing.regions_a_layer; ++half) {
+      pairing.target.push_back(cuts[half * layers + layer]);
+      pairing.unit_bytes += pairing.target.back().unit_bytes();
+    }
+  }
+  pairing.source = pairing.target;
+  pairing.fills = true;
 }
 
 // Aux and state come once: from the last stage and share, where the engine finishes the prompt, and there from the
@@ -115,14 +134,17 @@ Result<Pairing> pair_ranks(const Rank& prefill, const Rank& decode) {
   const Parallel& there = prefill.shape.parallel;
   const Parallel& here = decode.shape.parallel;
   Pairing pairing{.beside = beside(prefill, decode), .share = prefill.place.cp, .shares = there.cp};
-  if (there.tp == here.tp && there.pp == here.pp) {
-    pairing.source = pairing.target = whole_cuts(decode.shape.kv_item_bytes);
-    pairing.page_bytes = sum(decode.shape.kv_item_bytes);
-    pairing.fills = true;
+  KVF_TRY(state, pair_states(prefill.shape, decode.shape));
+  pairing.state = std::move(state);
+  const std::uint32_t source_tokens = prefill.shape.format.page_tokens;
+  const std::uint32_t target_tokens = decode.shape.format.page_tokens;
+  if (there.tp == here.tp && there.pp == here.pp && source_tokens == target_tokens) {
+    pair_whole(decode.shape, pairing);
     return pairing;
   }
-  Side source{.name = "prefill", .rank = prefill};
-  Side target{.name = "decode", .rank = decode};
+  const std::uint32_t unit_tokens = std::min(source_tokens, target_tokens);
+  Side source{.name = "prefill", .rank = prefill, .unit_tokens = unit_tokens};
+  Side target{.name = "decode", .rank = decode, .unit_tokens = unit_tokens};
   for (Side* side : {&source, &target}) {
     KVF_CHECK(describe_layers(*side));
     KVF_CHECK(describe_pages(*side));
@@ -131,17 +153,43 @@ Result<Pairing> pair_ranks(const Rank& prefill, const Rank& decode) {
     return mismatch("one head of one token takes " + std::to_string(source.head_bytes) + " bytes on prefill and " +
                     std::to_string(target.head_bytes) + " on decode; start both sides with the same KV cache type");
   }
+  pairing.source_units = source_tokens / unit_tokens;
+  pairing.target_units = target_tokens / unit_tokens;
+  pairing.layers = intersection(source.layers, target.layers);
+  pairing.regions_a_layer = source.regions_a_layer;
   KVF_TRY(heads, heads_between(prefill.shape.format, there, prefill.place.tp, here, decode.place.tp));
   if (heads.empty()) return pairing;
-  const Range layers = intersection(source.layers, target.layers);
-  for (std::uint32_t half = 0; half < source.regions_a_layer; ++half) {
-    for (std::uint64_t layer = layers.begin; layer < layers.end; ++layer) {
+  for (std::uint64_t layer = pairing.layers.begin; layer < pairing.layers.end; ++layer) {
+    for (std::uint32_t half = 0; half < source.regions_a_layer; ++half) {
       pairing.source.push_back(cut_of(source, heads, layer, half));
       pairing.target.push_back(cut_of(target, heads, layer, half));
-      pairing.page_bytes += pairing.target.back().unit_bytes();
+      pairing.unit_bytes += pairing.target.back().unit_bytes();
     }
   }
   return pairing;
+}
+
+Result<void> check_units(std::uint64_t items, std::uint32_t units) {
+  constexpr std::uint64_t units_max = INT32_MAX;
+  if (items <= units_max / units) return {};
+  return Error{Code::unsupported, std::to_string(items) + " pages of " + std::to_string(units) +
+                                      " pages of the peer's size are more than " + std::to_string(units_max) +
+                                      ": start the two sides with page sizes that are closer"};
+}
+
+Range Pairing::positions(const Range& granted) const {
+  if (shares == 1) return granted;
+  const std::uint64_t step = std::max(source_units, target_units);
+  const std::uint64_t first = granted.begin / step;
+  const Range mine = share_of((granted.end + step - 1) / step - first, share, shares);
+  return intersection(granted, {(first + mine.begin) * step, (first + mine.end) * step});
+}
+
+Range Pairing::regions_of(const Range& of_model) const {
+  if (dummy()) return {};
+  const Range both = intersection(of_model, layers);
+  if (both.empty()) return {};
+  return {(both.begin - layers.begin) * regions_a_layer, (both.end - layers.begin) * regions_a_layer};
 }
 
 }  // namespace kvferry::layout

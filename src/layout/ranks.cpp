@@ -50,11 +50,6 @@ Result<Feeding> feeding_ranks(const Parallel& prefill, const Parallel& decode, c
   return feeding;
 }
 
-Range intersection(const Range& a, const Range& b) {
-  const std::uint64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
 Result<Range> heads_of(std::uint32_t kv_heads, bool mla, std::uint32_t tp, std::uint32_t tp_rank) {
   const std::uint32_t heads = mla ? 1 : kv_heads;
   if (heads == 0 || tp == 0 || std::max(heads, tp) % std::min(heads, tp) != 0) {

@@ -7,6 +7,7 @@
 
 #include "kvferry/layout.h"
 #include "kvferry/result.h"
+#include "layout/range.h"
 
 namespace kvferry::layout {
 
@@ -19,16 +20,6 @@ struct Feeding {
 // decode pipeline that is neither 1 nor as long as prefill's, context parallelism on decode.
 Result<Feeding> feeding_ranks(const Parallel& prefill, const Parallel& decode, const Place& decode_place,
                               std::uint32_t prefill_dp_rank);
-
-// A half-open range.
-struct Range {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-  std::uint64_t size() const { return end - begin; }
-  bool empty() const { return begin == end; }
-  friend bool operator==(const Range&, const Range&) = default;
-};
-Range intersection(const Range& a, const Range& b);  // empty where they do not meet
 
 // The model's KV heads that a rank holds. With more ranks than heads, neighbours hold one head alike. MLA has one head,
 // which every rank holds. `mismatch` where heads and ranks do not divide each other.

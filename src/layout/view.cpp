@@ -71,13 +71,21 @@ View View::of(const Memory& memory) {
   return view;
 }
 
-View View::of(const Memory& memory, const std::vector<RegionCut>& kv) {
-  View view = of(memory);
-  auto& regions = view.components[component_kv];
-  regions.clear();
+View View::of(const Memory& memory, const std::vector<RegionCut>& kv, const std::vector<std::uint32_t>& state) {
+  View view;
+  auto& regions = view.components.emplace_back();
   for (const RegionCut& cut : kv) {
     KVF_ASSERT(cut.region < memory.kv.size());
     regions.push_back(ViewRegion::of(memory.kv[cut.region], cut));
+  }
+  const auto add_whole = [&](const std::vector<Region>& component) {
+    auto& whole = view.components.emplace_back();
+    for (const Region& region : component) whole.push_back(ViewRegion::of(region));
+  };
+  add_whole(memory.aux);
+  for (const std::uint32_t component : state) {
+    KVF_ASSERT(component < memory.state.size());
+    add_whole(memory.state[component].regions);
   }
   return view;
 }

@@ -56,8 +56,8 @@ struct View {
 
   // All of the memory, whole.
   static View of(const Memory& memory);
-  // The kv regions under these cuts, everything else whole.
-  static View of(const Memory& memory, const std::vector<RegionCut>& kv);
+  // The kv regions under these cuts, aux and state whole; of state the components with these numbers, in this order.
+  static View of(const Memory& memory, const std::vector<RegionCut>& kv, const std::vector<std::uint32_t>& state);
   std::span<const ViewRegion> regions(std::uint32_t component) const {
     return component < components.size() ? std::span<const ViewRegion>(components[component])
                                          : std::span<const ViewRegion>();

@@ -55,11 +55,45 @@ void put_shape(const layout::Shape& shape, wire::Shape& out) {
   out.set_first_layer(shape.first_layer);
   put_list<std::uint64_t>(shape.kv_item_bytes, *out.mutable_kv_item_bytes());
   put_list<std::uint64_t>(shape.aux_item_bytes, *out.mutable_aux_item_bytes());
-  put_lists(shape.state_item_bytes, *out.mutable_state_counts(), *out.mutable_state_item_bytes());
+  for (const layout::StateShape& component : shape.state) {
+    out.add_state_counts(static_cast<std::uint32_t>(component.item_bytes.size()));
+    put_list<std::uint64_t>(component.item_bytes, *out.mutable_state_item_bytes());
+  }
+  std::string names;
+  for (std::uint32_t i = 0; i < shape.state.size(); ++i) {
+    if (i > 0) names += ',';
+    names += shape.state[i].name;
+    if (shape.state[i].optional) out.add_state_optional(i);
+  }
+  if (names.size() + 1 > shape.state.size()) out.set_state_names(names);
+}
+// One text for all names, so that a short body cannot ask for many small allocations.
+Result<std::vector<layout::StateShape>> get_states(const wire::Shape& in) {
+  KVF_TRY(lists, get_lists(in.state_counts(), in.state_item_bytes(), "Shape"));
+  std::vector<layout::StateShape> states(lists.size());
+  for (std::size_t i = 0; i < states.size(); ++i) states[i].item_bytes = std::move(lists[i]);
+  for (const std::uint32_t number : in.state_optional()) {
+    if (number >= states.size()) return cannot_be("a Shape marks state component " + std::to_string(number));
+    states[number].optional = true;
+  }
+  if (in.state_names().empty()) return states;
+  KVF_TRY(names, read_text(in.state_names(), "the names of state components"));
+  const auto count = static_cast<std::size_t>(std::ranges::count(names, ',')) + 1;
+  if (count != states.size()) {
+    return cannot_be("a Shape has " + std::to_string(states.size()) + " state components and " + std::to_string(count) +
+                     " names for them");
+  }
+  std::size_t begin = 0;
+  for (layout::StateShape& state : states) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    state.name = names.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  return states;
 }
 Result<layout::Shape> get_shape(const wire::Shape& in) {
   KVF_TRY(dtype, read_text(in.dtype(), "the dtype of a Shape"));
-  KVF_TRY(state, get_lists(in.state_counts(), in.state_item_bytes(), "Shape"));
+  KVF_TRY(state, get_states(in));
   if (in.order() > static_cast<std::uint32_t>(PageOrder::head_token_dim)) {
     return Error{Code::protocol, "a Shape has pages of order " + std::to_string(in.order()) + ", which is not known"};
   }
@@ -75,7 +109,7 @@ Result<layout::Shape> get_shape(const wire::Shape& in) {
                        .first_layer = in.first_layer(),
                        .kv_item_bytes = get_list(in.kv_item_bytes()),
                        .aux_item_bytes = get_list(in.aux_item_bytes()),
-                       .state_item_bytes = std::move(state)};
+                       .state = std::move(state)};
 }
 
 void put_same_host(const SameHost& same_host, wire::SameHost& out) {

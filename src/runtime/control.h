@@ -100,6 +100,7 @@ class Control : public core::Ports, public net::LinkHandler {
   void perform(core::effect::PrefixKnown& e) override;
   void perform(core::effect::ChunksTaken& e) override;
   void perform(core::effect::BytesMoved& e) override;
+  void perform(core::effect::LayersReceived& e) override;
   void perform(core::effect::HandleDone& e) override;
   void perform(core::effect::Note& e) override;
   Session* find(SessionId session);

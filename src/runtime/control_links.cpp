@@ -125,8 +125,10 @@ void Control::on_established(Established established, std::optional<core::PeerKe
   session.address = session.link->peer();
   session.transport = established.transport;
   if (!established.detail.empty()) session.transport += " (" + established.detail + ")";
-  session.view = std::make_shared<const layout::View>(layout::View::of(
-      options_.memory, options_.role == Role::prefill ? established.pairing.source : established.pairing.target));
+  const layout::Pairing& pairing = established.pairing;
+  session.view = std::make_shared<const layout::View>(
+      options_.role == Role::prefill ? layout::View::of(options_.memory, pairing.source, pairing.state.prefill)
+                                     : layout::View::of(options_.memory, pairing.target, pairing.state.decode));
   if (key) session.bootstrap = key->bootstrap;
   session_of_link_[session.link->id().value] = id;
   session.link->set_handler(*this);

@@ -162,6 +162,11 @@ void Control::perform(core::effect::BytesMoved& e) {
   if (RoomCell* cell = cell_of(e.handle)) cell->bytes.fetch_add(e.bytes, std::memory_order_relaxed);
 }
 
+void Control::perform(core::effect::LayersReceived& e) {
+  if (RoomCell* cell = cell_of(e.handle)) cell->layers.store(e.count, std::memory_order_release);
+  changed(e.handle);
+}
+
 void Control::perform(core::effect::HandleDone& e) { cells_.erase(e.handle.value); }
 
 void Control::perform(core::effect::Note& e) { os::log().warn("{}", e.text); }

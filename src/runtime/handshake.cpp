@@ -78,6 +78,22 @@ void Handshake::refuse(Error error) {
   finish(std::move(error));
 }
 
+bool Handshake::pair(const layout::Rank& prefill, const layout::Rank& decode, Role own_role) {
+  auto pairing = layout::pair_ranks(prefill, decode);
+  if (!pairing) {
+    refuse(std::move(pairing.error()));
+    return false;
+  }
+  const std::uint64_t items = local_.memory.kv.empty() ? 0 : local_.memory.kv.front().items();
+  if (auto fits = layout::check_units(items, own_role == Role::prefill ? pairing->source_units : pairing->target_units);
+      !fits) {
+    refuse(std::move(fits.error()));
+    return false;
+  }
+  made_.pairing = std::move(*pairing);
+  return true;
+}
+
 void Handshake::on_closed(net::Link& /*link*/, Error error) { finish(std::move(error)); }
 
 }  // namespace kvferry::runtime

@@ -69,6 +69,8 @@ class Handshake : public net::LinkHandler {
   void finish(Result<Established> result);
   // Tells the peer why, then gives up.
   void refuse(Error error);
+  // Notes what moves between the two; false where they do not fit, and the peer was told.
+  bool pair(const layout::Rank& prefill, const layout::Rank& decode, Role own_role);
   bool finished() const { return done_ == nullptr; }
   // Runs `work` on the prober's thread and `then(result)` back here, if this object still lives.
   template <class Work, class Then>
@@ -78,6 +80,7 @@ class Handshake : public net::LinkHandler {
 
   LocalRank& local_;
   std::unique_ptr<net::Link> link_;
+  Established made_;
 
  private:
   Done done_;
@@ -106,7 +109,6 @@ class DecodeHandshake : public Handshake {
   Bits128 nonce_;
   Bits128 stream_nonce_;
   protocol::Welcome welcome_;
-  Established made_;
   bool linked_expected_ = false;
   std::unique_ptr<net::Link> stream_;
   std::function<void()> cancel_dial_;
@@ -141,7 +143,6 @@ class PrefillHandshake : public Handshake {
   bool secret_used_ = false;
   std::vector<std::string> offered_;
   bool ready_ = false;
-  Established made_;
 };
 
 template <class Work, class Then>

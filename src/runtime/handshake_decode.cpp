@@ -76,9 +76,7 @@ void DecodeHandshake::on_challenge(protocol::Challenge& challenge) {
     // Another process answers than the one that was looked up: not for good, the next try asks for the route again.
     return refuse(Error{Code::peer_lost, "another process answers at this address than the one that registered"});
   }
-  auto pairing = layout::pair_ranks({challenge.shape, challenge.identity.place}, {local_.shape, local_.identity.place});
-  if (!pairing) return refuse(pairing.error());
-  made_.pairing = std::move(*pairing);
+  if (!pair({challenge.shape, challenge.identity.place}, {local_.shape, local_.identity.place}, Role::decode)) return;
   made_.peer = std::move(challenge.identity);
   protocol::Proof answer;
   answer.proof = link_proof(local_.settings, false, local_.identity, nonce_, made_.peer, challenge.nonce);
@@ -107,7 +105,9 @@ void DecodeHandshake::pick(Result<std::unique_ptr<transport::PeerMemory>> memory
   if (finished()) return;
   if (memory) {
     made_.peer_memory = std::move(*memory);
-    if (auto seen = made_.peer_memory->see(made_.pairing.source); !seen) return refuse(seen.error());
+    const layout::Pairing& pairing = made_.pairing;
+    auto seen = made_.peer_memory->see(pairing.source, pairing.state.prefill);
+    if (!seen) return refuse(seen.error());
     made_.detail = made_.peer_memory->method();
     return ready("samehost");
   }

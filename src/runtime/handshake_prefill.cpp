@@ -73,9 +73,7 @@ void PrefillHandshake::on_proof(protocol::Proof& proof) {
                                                 ? "prefill has a token (KVFERRY_TOKEN), decode has none"
                                                 : "the tokens of prefill and decode differ (KVFERRY_TOKEN)"});
   }
-  auto pairing = layout::pair_ranks({local_.shape, local_.identity.place}, {proof.shape, made_.peer.place});
-  if (!pairing) return refuse(pairing.error());
-  made_.pairing = std::move(*pairing);
+  if (!pair({local_.shape, local_.identity.place}, {proof.shape, made_.peer.place}, Role::prefill)) return;
   secret_ = net::random_bits();
   const std::vector<std::string> ours = allowed_transports(local_.settings.transport);
   const bool same_host = std::ranges::find(ours, "samehost") != ours.end() &&

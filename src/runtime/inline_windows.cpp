@@ -1,5 +1,6 @@
 #include "runtime/inline_windows.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -44,7 +45,14 @@ std::optional<core::MoverEvent> InlineWindows::place(SessionId session, const la
   if (!placed) return core::Rejected{session, message.transfer, placed.error()};
   core::Placed event{session, message.transfer, message.span, false, {}, *placed};
   for (const core::ItemList& list : window.lists) {
-    if (message.span.last && list.component == layout::component_aux) event.with_aux = true;
+    if (!message.span.last || list.component == layout::component_kv) continue;
+    if (list.component == layout::component_aux) {
+      event.with_aux = true;
+      continue;
+    }
+    const std::size_t number = list.component - layout::component_state;
+    event.state_items.resize(std::max(event.state_items.size(), number + 1));
+    event.state_items[number] = list.items.size();
   }
   return event;
 }

@@ -27,10 +27,11 @@ Result<void> check_place(const ManagerOptions& options) {
 
 }  // namespace
 
-Manager::Manager(Role the_role, Memory the_memory, Settings the_settings)
-    : role(the_role),
-      memory(std::move(the_memory)),
-      settings(std::move(the_settings)),
+Manager::Manager(const ManagerOptions& options, const Settings& the_settings)
+    : role(options.role),
+      memory(options.memory),
+      layers(layout::layers_of(layout::shape_of(options.memory, options.format, options.parallel))),
+      settings(the_settings),
       exchange(limits_from(settings).rooms_max) {}
 
 Result<std::shared_ptr<Manager>> Manager::create(ManagerOptions options) {
@@ -61,7 +62,7 @@ Result<std::shared_ptr<Manager>> Manager::create(ManagerOptions options) {
     KVF_TRY(announced, announced_host(control.listen.host, control.bootstrap));
     control.announce_host = std::move(announced);
   }
-  std::shared_ptr<Manager> manager(new Manager(options.role, std::move(options.memory), *options.settings));
+  std::shared_ptr<Manager> manager(new Manager(options, *options.settings));
   KVF_TRY(started, Control::start(std::move(control), manager->exchange));
   manager->control = std::move(started);
   return manager;

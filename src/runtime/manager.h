@@ -22,12 +22,13 @@ class Manager {
 
   const Role role;
   const Memory memory;
+  const layout::Range layers;  // of the model, that the memory holds
   const Settings settings;
   Exchange exchange;
   std::unique_ptr<Control> control;
 
  private:
-  Manager(Role the_role, Memory the_memory, Settings the_settings);
+  Manager(const ManagerOptions& options, const Settings& the_settings);
   const unsigned made_in_ = os::fork_generation();
 };
 

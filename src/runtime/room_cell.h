@@ -6,6 +6,7 @@
 
 #include "core/events.h"
 #include "kvferry/kvferry.h"
+#include "layout/covered.h"
 
 namespace kvferry::runtime {
 
@@ -20,6 +21,7 @@ struct RoomCell {
   std::atomic<bool> released{false};
   std::atomic<std::uint64_t> prefix_pages{0};
   std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint32_t> layers{0};          // what they hold is valid once it is seen
   std::atomic<std::uint32_t> chunks_waiting{0};  // raised by `send`, lowered by the control thread
   Error error;                                   // valid once `state` is failed
 
@@ -30,9 +32,8 @@ struct RoomCell {
   bool cleared = false;
   bool init = false;
   bool last_sent = false;
-  bool aux_given = false;
   std::uint64_t num_pages = 0;
-  std::uint64_t pages_sent = 0;
+  layout::Covered sent;  // of the announced pages in the layers of the model
 
   bool concluded() const {
     const Poll now = state.load(std::memory_order_acquire);

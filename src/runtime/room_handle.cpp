@@ -17,8 +17,7 @@ Result<void> check_state(const Memory& memory, const std::vector<std::vector<std
   }
   for (std::size_t i = 0; i < state.size(); ++i) {
     if (state[i].empty()) continue;
-    if (memory.state[i].empty()) return Error{Code::invalid_argument, "state component has no region"};
-    KVF_CHECK(layout::check_items(state[i], memory.state[i].front().items(), "state item"));
+    KVF_CHECK(layout::check_items(state[i], memory.state[i].regions.front().items(), "state item"));
   }
   return {};
 }
@@ -33,7 +32,20 @@ Result<void> check_aux(const Memory& memory, const std::optional<std::int32_t>& 
   return {};
 }
 
-Result<void> with_room(Result<void> result, std::uint64_t room) {
+// The layers of a chunk: some of those that are here.
+Result<layout::Range> layers_of(const runtime::Manager& manager, const Chunk& chunk) {
+  if (!chunk.layers) return manager.layers;
+  const layout::Range layers{chunk.layers->begin, chunk.layers->end};
+  if (layers.begin < layers.end && layers.begin >= manager.layers.begin && layers.end <= manager.layers.end) {
+    return layers;
+  }
+  return Error{Code::out_of_range, "layers [" + std::to_string(layers.begin) + ", " + std::to_string(layers.end) +
+                                       "), but [" + std::to_string(manager.layers.begin) + ", " +
+                                       std::to_string(manager.layers.end) + ") are here"};
+}
+
+template <class Value>
+Result<Value> with_room(Result<Value> result, std::uint64_t room) {
   if (!result) result.error().room = room;
   return result;
 }
@@ -132,12 +144,13 @@ Result<void> Sender::send(const Chunk& chunk) {
     return Error{Code::invalid_argument,
                  "send after the last chunk: all " + std::to_string(cell_->num_pages) + " pages were sent", room()};
   }
-  const std::uint64_t after = cell_->pages_sent + chunk.pages.size();
-  if (after > cell_->num_pages) {
-    return Error{
-        Code::out_of_range,
-        "this chunk makes " + std::to_string(after) + " pages, init announced " + std::to_string(cell_->num_pages),
-        room()};
+  KVF_TRY(layers, with_room(layers_of(*manager_, chunk), room()));
+  const std::uint64_t begin = chunk.first_page ? *chunk.first_page : cell_->sent.end_of(layers);
+  if (begin > cell_->num_pages || chunk.pages.size() > cell_->num_pages - begin) {
+    return Error{Code::out_of_range,
+                 "this chunk has " + std::to_string(chunk.pages.size()) + " pages from page " + std::to_string(begin) +
+                     " on, init announced " + std::to_string(cell_->num_pages),
+                 room()};
   }
   KVF_CHECK(with_room(layout::check_items(chunk.pages, kv_items(manager_->memory), "page"), room()));
   if (chunk.pages.size() > protocol::offer_items_max) {
@@ -146,7 +159,15 @@ Result<void> Sender::send(const Chunk& chunk) {
                      std::to_string(protocol::offer_items_max) + " at once",
                  room()};
   }
-  const bool last = after == cell_->num_pages;
+  const layout::Range positions{begin, begin + chunk.pages.size()};
+  if (cell_->sent.meets(positions, layers)) {
+    return Error{Code::invalid_argument,
+                 "pages [" + std::to_string(begin) + ", " + std::to_string(positions.end) + ") of layers [" +
+                     std::to_string(layers.begin) + ", " + std::to_string(layers.end) +
+                     ") were sent already, or some of them",
+                 room()};
+  }
+  const bool last = cell_->sent.area() + positions.size() * layers.size() == cell_->num_pages * manager_->layers.size();
   if (!last && !chunk.state.empty()) {
     return Error{Code::invalid_argument, "state goes with the last chunk only", room()};
   }
@@ -159,10 +180,10 @@ Result<void> Sender::send(const Chunk& chunk) {
                  room()};
   }
   cell_->chunks_waiting.fetch_add(1, std::memory_order_relaxed);
-  cell_->pages_sent = after;
+  cell_->sent.add(positions, layers);
   cell_->last_sent = last;
-  manager_->exchange.post(core::SenderEvent(
-      core::event::SendChunk{cell_->handle, std::vector(chunk.pages.begin(), chunk.pages.end()), chunk.state}));
+  manager_->exchange.post(core::SenderEvent(core::event::SendChunk{
+      cell_->handle, std::vector(chunk.pages.begin(), chunk.pages.end()), begin, layers, chunk.state, last}));
   return {};
 }
 
@@ -189,5 +210,7 @@ Result<void> Receiver::init(const ReceiverInit& init) {
 }
 
 std::uint64_t Receiver::bytes_received() const noexcept { return cell_->bytes.load(std::memory_order_relaxed); }
+
+std::uint32_t Receiver::layers_received() const noexcept { return cell_->layers.load(std::memory_order_acquire); }
 
 }  // namespace kvferry

@@ -65,7 +65,7 @@ RC_GTEST_PROP(chunk_ledger, agrees_with_a_model_that_marks_every_page, ()) {
   const auto begin = *rc::gen::inRange<std::uint64_t>(0, 3);
   const auto end = begin + *rc::gen::inRange<std::uint64_t>(0, 6);
   const auto regions = *rc::gen::inRange<std::uint32_t>(1, 4);
-  ChunkLedger ledger(begin, end, regions);
+  ChunkLedger ledger({begin, end}, regions);
   Model model(begin, end, regions);
   const int steps = *rc::gen::inRange(1, 30);
   for (int i = 0; i < steps; ++i) {
@@ -97,7 +97,7 @@ RC_GTEST_PROP(chunk_ledger, is_complete_after_any_cut_into_chunks_in_any_order, 
     at += pages;
   }
   spans.push_back({static_cast<std::uint32_t>(spans.size()), at, at, 0, 2, true});
-  ChunkLedger ledger(begin, at, 2);
+  ChunkLedger ledger({begin, at}, 2);
   std::vector<std::size_t> order(spans.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   for (std::size_t i = order.size(); i > 1; --i) {

@@ -17,6 +17,9 @@ inline std::string number(std::uint64_t value) { return std::to_string(value); }
 
 inline std::string span_text(const protocol::ChunkSpan& span) {
   return "chunk " + number(span.number) + " [" + number(span.position_begin) + ", " + number(span.position_end) + ")" +
+         (span.region_begin != 0 || span.region_end > 2
+              ? " regions [" + number(span.region_begin) + ", " + number(span.region_end) + ")"
+              : "") +
          (span.last ? " last" : "");
 }
 
@@ -111,6 +114,7 @@ inline std::string effect_text(const Effect& effect) {
           [&](const effect::PrefixKnown& e) { return "handle " + id(e.handle) + " prefix " + number(e.prefix_pages); },
           [&](const effect::ChunksTaken& e) { return "handle " + id(e.handle) + " took " + number(e.count); },
           [&](const effect::BytesMoved& e) { return "handle " + id(e.handle) + " moved " + number(e.bytes); },
+          [&](const effect::LayersReceived& e) { return "handle " + id(e.handle) + " layers " + number(e.count); },
           [&](const effect::HandleDone& e) { return "handle " + id(e.handle) + " done"; },
           [&](const effect::Note& e) { return "note " + e.text; },
       },

@@ -43,7 +43,8 @@ TEST(receiver_grant, success_comes_when_every_byte_is_placed_and_the_window_is_c
               ElementsAre("handle 7 moved 200", "handle 7 is transferring", "send 1: landed 70 chunk 0"));
   EXPECT_THAT(rig.placed(70, ReceiverRig::span(1, 1, 2, true)),
               ElementsAre("handle 7 moved 200", "close window 1 transfer 70"));
-  EXPECT_THAT(rig.window_closed(70), ElementsAre("send 1: confirm 70", "handle 7 is success", "handle 7 released"));
+  EXPECT_THAT(rig.window_closed(70),
+              ElementsAre("send 1: confirm 70", "handle 7 layers 1", "handle 7 is success", "handle 7 released"));
   EXPECT_THAT(rig.clear(7), ElementsAre("handle 7 done"));
   EXPECT_EQ(rig.core().held(), std::nullopt);
 }
@@ -190,7 +191,8 @@ TEST(receiver_grant, an_abort_that_crosses_the_last_byte_changes_nothing) {
   rig.init(7, {4, 5});
   rig.placed(70, whole);
   EXPECT_THAT(rig.hear_abort(7, 70), IsEmpty());
-  EXPECT_THAT(rig.window_closed(70), ElementsAre("send 1: confirm 70", "handle 7 is success", "handle 7 released"));
+  EXPECT_THAT(rig.window_closed(70),
+              ElementsAre("send 1: confirm 70", "handle 7 layers 1", "handle 7 is success", "handle 7 released"));
   EXPECT_THAT(rig.abort(7), IsEmpty());
 }
 

@@ -28,7 +28,7 @@ TEST(receiver_session, a_room_whose_bytes_have_all_come_succeeds_without_its_ses
   rig.init(7, {4});
   rig.placed(70, ReceiverRig::span(0, 0, 1, true));
   EXPECT_THAT(rig.down(1), Not(Contains(HasSubstr("handle 7"))));
-  EXPECT_THAT(rig.window_closed(70), ElementsAre("handle 7 is success", "handle 7 released"));
+  EXPECT_THAT(rig.window_closed(70), ElementsAre("handle 7 layers 1", "handle 7 is success", "handle 7 released"));
 }
 
 TEST(receiver_session, a_closed_session_closes_its_windows) {

@@ -94,7 +94,7 @@ inline layout::Shape small_shape() {
   layout::Shape shape;
   shape.kv_item_bytes = {100, 100};
   shape.aux_item_bytes = {10};
-  shape.state_item_bytes = {{20}};
+  shape.state = {{.item_bytes = {20}}};
   return shape;
 }
 
@@ -113,6 +113,12 @@ inline Limits verifying() {
 }
 
 class SenderRig : public Rig<SenderCore, SenderEvent> {
+  struct Counts {
+    std::uint64_t announced = 0;
+    std::uint64_t sent = 0;
+  };
+  std::map<std::uint64_t, Counts> counts_;
+
  public:
   explicit SenderRig(const Limits& limits = no_inline()) : Rig(SenderCore(limits, small_shape())) {}
 
@@ -121,8 +127,11 @@ class SenderRig : public Rig<SenderCore, SenderEvent> {
     return link_as(session, identity(session, std::move(instance)), path);
   }
   Lines link_as(std::uint64_t session, protocol::Identity peer, DataPath path = DataPath::push) {
+    return link_paired(session, std::move(peer), path, whole_pairing());
+  }
+  Lines link_paired(std::uint64_t session, protocol::Identity peer, DataPath path, layout::Pairing pairing) {
     return on(event::SessionUp{SessionId{session}, std::move(peer), "d" + number(session), path, std::nullopt,
-                               whole_pairing()});
+                               std::move(pairing)});
   }
   static protocol::Identity identity(std::uint64_t n, std::string instance = "decode") {
     protocol::Identity peer;
@@ -138,10 +147,27 @@ class SenderRig : public Rig<SenderCore, SenderEvent> {
   // Handle h is room h unless a second use is meant.
   Lines open(std::uint64_t handle, std::uint64_t room) { return on(event::OpenSender{HandleId{handle}, RoomId{room}}); }
   Lines init(std::uint64_t handle, std::uint64_t pages, std::optional<std::int32_t> aux = {}) {
+    counts_[handle].announced = pages;
     return on(event::InitSender{HandleId{handle}, pages, aux});
   }
+  // The next pages; the last ones of those that were announced end the room.
   Lines send(std::uint64_t handle, std::vector<std::int32_t> pages, std::vector<std::vector<std::int32_t>> state = {}) {
-    return on(event::SendChunk{HandleId{handle}, std::move(pages), std::move(state)});
+    Counts& counts = counts_[handle];
+    const std::uint64_t first = std::exchange(counts.sent, counts.sent + pages.size());
+    return on(event::SendChunk{.handle = HandleId{handle},
+                               .pages = std::move(pages),
+                               .first_page = first,
+                               .state = std::move(state),
+                               .last = counts.sent == counts.announced});
+  }
+  // Pages of some layers; the caller says where they belong.
+  Lines send_layers(std::uint64_t handle, std::vector<std::int32_t> pages, std::uint64_t first_page,
+                    const layout::Range& layers, bool last = false) {
+    return on(event::SendChunk{.handle = HandleId{handle},
+                               .pages = std::move(pages),
+                               .first_page = first_page,
+                               .layers = layers,
+                               .last = last});
   }
   Lines abort(std::uint64_t handle) { return on(event::AbortRoom{HandleId{handle}, "gone"}); }
   Lines clear(std::uint64_t handle) { return on(event::ClearRoom{HandleId{handle}}); }
@@ -179,7 +205,8 @@ inline Address bootstrap_address(std::string host = "10.0.0.1", std::uint16_t po
 
 class ReceiverRig : public Rig<ReceiverCore, ReceiverEvent> {
  public:
-  explicit ReceiverRig(const Limits& limits = no_inline()) : Rig(ReceiverCore(limits, small_shape(), Place{})) {}
+  explicit ReceiverRig(const Limits& limits = no_inline(), layout::Shape shape = small_shape())
+      : Rig(ReceiverCore(limits, std::move(shape), Place{})) {}
 
   Lines open(std::uint64_t handle, std::uint64_t room, Address bootstrap = bootstrap_address(),
              std::optional<std::uint32_t> dp_rank = {}) {
@@ -211,8 +238,12 @@ class ReceiverRig : public Rig<ReceiverCore, ReceiverEvent> {
   }
   Lines up(std::uint64_t session, std::uint64_t incarnation, DataPath path = DataPath::push,
            const PeerKey& peer = key()) {
+    return up_paired(session, incarnation, path, peer, whole_pairing());
+  }
+  Lines up_paired(std::uint64_t session, std::uint64_t incarnation, DataPath path, const PeerKey& peer,
+                  layout::Pairing pairing) {
     return on(event::SessionUp{SessionId{session}, identity(incarnation, peer.place), "p" + number(session), path, peer,
-                               whole_pairing()});
+                               std::move(pairing)});
   }
   static protocol::Identity identity(std::uint64_t incarnation, Place place = {}) {
     protocol::Identity peer;

@@ -298,7 +298,7 @@ TEST(sender_grant, a_grant_that_cannot_be_is_refused_with_its_numbers) {
   grant.grants_awaited = 1;
   grant.state_items = {1, 1};
   EXPECT_THAT(rig.hear(1, grant), ElementsAre("send 1: abort room 7 transfer 70 mismatch: decode grants 2 state "
-                                              "components, prefill has 1"));
+                                              "components, both sides have 1"));
   EXPECT_EQ(rig.core().held(), std::nullopt);
 }
 

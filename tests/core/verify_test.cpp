@@ -27,7 +27,8 @@ TEST(verify, the_grant_asks_for_it) {
 }
 
 TEST(verify, success_waits_for_both_sums) {
-  const auto succeeds = ElementsAre("send 1: confirm 70", "handle 7 is success", "handle 7 released");
+  const auto succeeds =
+      ElementsAre("send 1: confirm 70", "handle 7 layers 1", "handle 7 is success", "handle 7 released");
   VerifyingReceiver sum_first;
   EXPECT_THAT(sum_first.hear_sum(good), IsEmpty());
   EXPECT_THAT(sum_first.whole(), ElementsAre("sum 1 transfer 70 0:{4 5} 1:{3}"));

@@ -17,7 +17,7 @@ Memory good_memory() {
   Memory memory;
   memory.kv = {region(), region(4, 32)};
   memory.aux = {region(7, 8)};
-  memory.state = {{region(3, 8)}, {region(9, 8), region(9, 4)}};
+  memory.state = {{{region(3, 8)}}, {{region(9, 8), region(9, 4)}}};
   return memory;
 }
 
@@ -43,11 +43,18 @@ TEST(check_memory, refuses_each_fault_and_names_the_region) {
       {[](Memory& m) { m.aux[0].item_bytes = 0; }, Code::invalid_argument, {"aux region 0", "items of 0 bytes"}},
       {[](Memory& m) { m.kv[1].length = 100; }, Code::invalid_argument, {"kv region 1", "100 bytes", "32 bytes"}},
       {[](Memory& m) { m.kv[1] = region(5, 32); }, Code::invalid_argument, {"kv region 1", "5 items", "has 4"}},
-      {[](Memory& m) { m.state[1][1] = region(8, 4); },
+      {[](Memory& m) { m.state[1].regions[1] = region(8, 4); },
        Code::invalid_argument,
        {"state component 1 region 1", "8 items", "has 9"}},
-      {[](Memory& m) { m.state[0].clear(); }, Code::invalid_argument, {"state component 0", "no region"}},
-      {[](Memory& m) { m.state.resize(1'025, {region()}); }, Code::invalid_argument, {"1025", "at most 1024"}},
+      {[](Memory& m) { m.state[0].regions.clear(); }, Code::invalid_argument, {"state component 0", "no region"}},
+      {[](Memory& m) { m.state[0].name = "a,b"; },
+       Code::invalid_argument,
+       {"state component 0 (a,b)", "without a comma"}},
+      {[](Memory& m) { m.state[0].name.assign(64, 'a'); }, Code::invalid_argument, {"state component 0", "at most 63"}},
+      {[](Memory& m) { m.state[0].name = m.state[1].name = "mamba"; },
+       Code::invalid_argument,
+       {"state component 1 (mamba)", "an earlier one"}},
+      {[](Memory& m) { m.state.resize(1'025, {{region()}}); }, Code::invalid_argument, {"1025", "at most 1024"}},
       {[](Memory& m) { m.kv[0].base = reinterpret_cast<void*>(~std::uintptr_t{0} - 8); },
        Code::invalid_argument,
        {"kv region 0", "end of the address space"}},
@@ -75,7 +82,7 @@ TEST(shape_of, tells_sizes_and_never_addresses) {
   const Shape shape = good_shape();
   EXPECT_EQ(shape.kv_item_bytes, (std::vector<std::uint64_t>{16, 32}));
   EXPECT_EQ(shape.aux_item_bytes, (std::vector<std::uint64_t>{8}));
-  EXPECT_EQ(shape.state_item_bytes, (std::vector<std::vector<std::uint64_t>>{{8}, {8, 4}}));
+  EXPECT_EQ(shape.state, (std::vector<StateShape>{{{8}}, {{8, 4}}}));
   EXPECT_EQ(shape.format, good_format());
   EXPECT_EQ(shape.parallel.tp, 2u);
 }
@@ -87,6 +94,47 @@ TEST(check_pair, takes_what_fits) {
   EXPECT_TRUE(check_pair(good_shape(), decode)) << "dp groups need not be equally many";
 }
 
+TEST(check_pair, takes_pages_of_which_one_is_a_multiple_of_the_other) {
+  Shape decode = good_shape();
+  for (const std::uint32_t tokens : {1u, 4u, 8u, 32u, 64u}) {
+    decode.format.page_tokens = tokens;
+    EXPECT_TRUE(check_pair(good_shape(), decode)) << tokens;
+    EXPECT_TRUE(check_pair(decode, good_shape())) << tokens;
+  }
+  decode.format.page_tokens = 0;
+  EXPECT_FALSE(check_pair(good_shape(), decode));
+}
+
+TEST(pair_states, pairs_by_name_and_those_without_one_in_their_order) {
+  Shape prefill = good_shape();
+  prefill.state = {{{1}, "a"}, {{2}}, {{3}, "b", true}, {{4}}};
+  Shape decode = good_shape();
+  decode.state = {{{2}}, {{4}}, {{1}, "a"}, {{9}, "c", true}};
+  const auto pairs = pair_states(prefill, decode);
+  ASSERT_TRUE(pairs) << pairs.error().text;
+  EXPECT_EQ(pairs->prefill, (std::vector<std::uint32_t>{0, 1, 3}));
+  EXPECT_EQ(pairs->decode, (std::vector<std::uint32_t>{2, 0, 1}));
+}
+
+TEST(pair_states, one_that_only_one_side_has_must_be_optional_there) {
+  Shape prefill = good_shape();
+  prefill.state = {{{1}, "draft"}};
+  Shape decode = good_shape();
+  decode.state.clear();
+  for (const bool swapped : {false, true}) {
+    const auto pair = [&] { return swapped ? pair_states(decode, prefill) : pair_states(prefill, decode); };
+    prefill.state[0].optional = false;
+    const auto refused = pair();
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().text.find(std::string("state component 0 (draft): only ") +
+                                        (swapped ? "decode" : "prefill") + " has it"),
+              std::string::npos)
+        << refused.error().text;
+    prefill.state[0].optional = true;
+    EXPECT_TRUE(pair());
+  }
+}
+
 TEST(check_pair, refuses_each_field_with_both_values) {
   struct Case {
     std::function<void(Shape&)> spoil;
@@ -94,7 +142,7 @@ TEST(check_pair, refuses_each_field_with_both_values) {
   };
   const std::vector<Case> cases{
       {[](Shape& s) { s.format.dtype = "fp8"; }, {"dtype", "\"bfloat16\"", "\"fp8\""}},
-      {[](Shape& s) { s.format.page_tokens = 64; }, {"page_tokens", "has 16", "has 64"}},
+      {[](Shape& s) { s.format.page_tokens = 24; }, {"page_tokens", "has 16", "has 24", "multiple"}},
       {[](Shape& s) { s.format.layers = 3; }, {"layers", "has 2", "has 3"}},
       {[](Shape& s) { s.format.kv_heads = 4; }, {"kv_heads", "has 8", "has 4"}},
       {[](Shape& s) { s.format.head_dim = 64; }, {"head_dim", "has 128", "has 64"}},
@@ -108,9 +156,9 @@ TEST(check_pair, refuses_each_field_with_both_values) {
       {[](Shape& s) { s.kv_item_bytes[1] = 64; }, {"kv region 1", "has 32", "has 64"}},
       {[](Shape& s) { s.aux_item_bytes.clear(); }, {"aux regions", "has 1", "has 0"}},
       {[](Shape& s) { s.aux_item_bytes[0] = 9; }, {"aux region 0", "has 8", "has 9"}},
-      {[](Shape& s) { s.state_item_bytes.pop_back(); }, {"state components", "has 2", "has 1"}},
-      {[](Shape& s) { s.state_item_bytes[1].pop_back(); }, {"state component 1 regions", "has 2", "has 1"}},
-      {[](Shape& s) { s.state_item_bytes[1][1] = 5; }, {"state component 1 region 1", "has 4", "has 5"}},
+      {[](Shape& s) { s.state.pop_back(); }, {"state component 1", "only ", "has 2", "has 1"}},
+      {[](Shape& s) { s.state[1].item_bytes.pop_back(); }, {"state component 1 regions", "has 2", "has 1"}},
+      {[](Shape& s) { s.state[1].item_bytes[1] = 5; }, {"state component 1 region 1", "has 4", "has 5"}},
   };
   for (const Case& fault : cases) {
     Shape decode = good_shape();

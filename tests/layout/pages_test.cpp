@@ -158,7 +158,7 @@ TEST(components, are_found_by_their_number) {
   memory.kv.resize(3);
   memory.aux.resize(2);
   memory.state.resize(2);
-  memory.state[1].resize(5);
+  memory.state[1].regions.resize(5);
   EXPECT_EQ(component_count(memory), 4u);
   EXPECT_EQ(component_regions(memory, component_kv).size(), 3u);
   EXPECT_EQ(component_regions(memory, component_aux).size(), 2u);

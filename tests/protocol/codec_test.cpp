@@ -142,7 +142,7 @@ TEST(codec, more_state_components_than_can_be_are_refused) {
   offer.state_items.resize(state_lists_max + 1);
   EXPECT_TRUE(says(why_not(body_of(offer)), "at most 1024"));
   Challenge challenge;
-  challenge.shape.state_item_bytes.resize(state_lists_max + 1);
+  challenge.shape.state.resize(state_lists_max + 1);
   EXPECT_TRUE(says(why_not(body_of(challenge)), "Shape: 1025"));
 }
 

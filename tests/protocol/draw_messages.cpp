@@ -43,13 +43,24 @@ Identity any_identity() {
           .incarnation = any_incarnation(),
           .start_number = any<std::uint64_t>()};
 }
+// As many names and marks as there are components; a name holds no comma.
+std::vector<layout::StateShape> any_states() {
+  std::vector<layout::StateShape> states;
+  auto lists = any_lists<std::uint64_t>();
+  for (auto& item_bytes : lists) {
+    std::string name = any_text();
+    std::ranges::replace(name, ',', ';');
+    states.push_back({std::move(item_bytes), std::move(name), any_bool()});
+  }
+  return states;
+}
 layout::Shape any_shape() {
   return {.format = {any_text(), any<std::uint32_t>(), any<std::uint32_t>(), any<std::uint32_t>(), any<std::uint32_t>(),
                      any_bool()},
           .parallel = {any<std::uint32_t>(), any<std::uint32_t>(), any<std::uint32_t>()},
           .kv_item_bytes = any_list<std::uint64_t>(),
           .aux_item_bytes = any_list<std::uint64_t>(),
-          .state_item_bytes = any_lists<std::uint64_t>()};
+          .state = any_states()};
 }
 std::vector<std::string> any_transports() {
   std::vector<std::string> names;

@@ -137,6 +137,7 @@ void SmallWorld::perform(core::Effects& effects, bool at_sender) {
             [&](PrefixKnown&) {},
             [&](ChunksTaken&) {},
             [&](BytesMoved&) {},
+            [&](LayersReceived&) {},
             [&](HandleDone&) {},
             [&](Note&) {},
         },
@@ -203,7 +204,12 @@ bool SmallWorld::engine_step(bool at_sender, bool only_ask) {
       for (const std::uint64_t chunk : story_.chunks) pages += chunk;
       on_sender(core::event::InitSender{handle, pages, {}});
     } else {
-      on_sender(core::event::SendChunk{handle, std::vector<std::int32_t>(story_.chunks[step - 2]), {}});
+      std::uint64_t first = 0;
+      for (std::size_t before = 0; before < step - 2; ++before) first += story_.chunks[before];
+      on_sender(core::event::SendChunk{.handle = handle,
+                                       .pages = std::vector<std::int32_t>(story_.chunks[step - 2]),
+                                       .first_page = first,
+                                       .last = step - 1 == story_.chunks.size()});
     }
     return true;
   }

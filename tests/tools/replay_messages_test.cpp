@@ -8,7 +8,7 @@ namespace kvferry::tools {
 namespace {
 
 TEST(ReplayMessages, a_setup_survives_its_line) {
-  const WorkerSetup setup{.role = Role::decode,
+  const ReplaySetup setup{.role = Role::decode,
                           .model = "llama-8b",
                           .layers = 3,
                           .page_tokens = 64,

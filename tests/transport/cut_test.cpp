@@ -56,8 +56,8 @@ struct Sides {
       source_cuts.push_back(pair.source);
       target_cuts.push_back(pair.target);
     }
-    source = layout::View::of(from.memory, source_cuts);
-    target = layout::View::of(to.memory, target_cuts);
+    source = layout::View::of(from.memory, source_cuts, {});
+    target = layout::View::of(to.memory, target_cuts, {});
   }
   static std::vector<std::size_t> sizes(const std::vector<CutPair>& pairs, std::size_t CutPair::*which) {
     std::vector<std::size_t> all;
@@ -135,7 +135,7 @@ TEST(Cuts, move_on_the_same_host) {
     check([](Sides& sides, TestSink& sink, TestSink&, Window window, const ChunkOrder& order) {
       auto peer = open_peer_memory(own_same_host(), "", describe_regions(sides.from.memory), {}, 5000);
       RC_ASSERT(peer.has_value());
-      RC_ASSERT((*peer)->see(sides.source_cuts).has_value());
+      RC_ASSERT((*peer)->see(sides.source_cuts, {}).has_value());
       auto mover = SameHostMover::create(2, sink);
       mover->open_session(session_1, std::move(*peer), sides.target);
       mover->open_window(std::move(window));
@@ -149,9 +149,11 @@ TEST(Cuts, that_reach_past_what_the_peer_has_are_refused) {
   TestMemory from(4, {64});
   auto peer = open_peer_memory(own_same_host(), "", describe_regions(from.memory), {}, 5000);
   ASSERT_TRUE(peer);
-  EXPECT_EQ((*peer)->see({{.region = 0, .unit_step = 64, .strips = {{32, 32, 0, 1}}}}).has_value(), true);
-  EXPECT_EQ((*peer)->see({{.region = 0, .unit_step = 64, .strips = {{33, 32, 0, 1}}}}).error().code, Code::mismatch);
-  EXPECT_EQ((*peer)->see({{.region = 1, .unit_step = 64, .strips = {{0, 32, 0, 1}}}}).error().code, Code::mismatch);
+  EXPECT_EQ((*peer)->see({{.region = 0, .unit_step = 64, .strips = {{32, 32, 0, 1}}}}, {}).has_value(), true);
+  EXPECT_EQ((*peer)->see({{.region = 0, .unit_step = 64, .strips = {{33, 32, 0, 1}}}}, {}).error().code,
+            Code::mismatch);
+  EXPECT_EQ((*peer)->see({{.region = 1, .unit_step = 64, .strips = {{0, 32, 0, 1}}}}, {}).error().code, Code::mismatch);
+  EXPECT_EQ((*peer)->see({}, {0}).error().code, Code::mismatch) << "a state component that the peer has not";
 }
 
 }  // namespace

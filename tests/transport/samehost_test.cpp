@@ -120,7 +120,7 @@ TEST(SameHost, every_byte_of_every_chunk_is_right) {
     RC_ASSERT(first->bytes + second->bytes == pages * regions * item + 124 + 80);
     RC_ASSERT(same_items(from.memory.kv, source_items, to.memory.kv, target_items));
     RC_ASSERT(same_items(from.memory.aux, {2}, to.memory.aux, {1}));
-    RC_ASSERT(same_items(from.memory.state[0], {1, 2}, to.memory.state[0], {3, 0}));
+    RC_ASSERT(same_items(from.memory.state[0].regions, {1, 2}, to.memory.state[0].regions, {3, 0}));
   });
   EXPECT_TRUE(held);
 }

@@ -72,7 +72,7 @@ struct TestMemory {
     for (std::size_t bytes : aux) memory.aux.push_back(add(items, bytes));
     for (const auto& list : state) {
       memory.state.emplace_back();
-      for (std::size_t bytes : list) memory.state.back().push_back(add(items, bytes));
+      for (std::size_t bytes : list) memory.state.back().regions.push_back(add(items, bytes));
     }
   }
   Region add(std::size_t items, std::size_t item_bytes) {

@@ -89,8 +89,8 @@ TEST(TcpMover, every_byte_of_every_chunk_is_right) {
     RC_ASSERT(bytes == count * regions * item + 124 + 5 * 40 + 15);
     RC_ASSERT(same_items(from.memory.kv, source_items, to.memory.kv, target_items));
     RC_ASSERT(same_items(from.memory.aux, {3}, to.memory.aux, {9}));
-    RC_ASSERT(same_items(from.memory.state[0], state_from, to.memory.state[0], state_to));
-    RC_ASSERT(same_items(from.memory.state[1], {2}, to.memory.state[1], {1}));
+    RC_ASSERT(same_items(from.memory.state[0].regions, state_from, to.memory.state[0].regions, state_to));
+    RC_ASSERT(same_items(from.memory.state[1].regions, {2}, to.memory.state[1].regions, {1}));
   });
   EXPECT_TRUE(held);
 }

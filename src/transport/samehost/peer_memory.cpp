@@ -40,19 +40,21 @@ std::string ReadablePeer::method() const {
   return mapped ? "shared memory" : "process_vm_readv";
 }
 
-void ReadablePeer::see_whole() {
-  components_.clear();
-  if (memory_.empty()) memory_.emplace_back();
-  for (const auto& component : memory_) {
-    auto& seen = components_.emplace_back();
-    for (const Whole& one : component) seen.push_back({layout::ViewRegion::of(one.region), one.mapped});
-  }
+void ReadablePeer::see_whole(std::size_t component) {
+  auto& seen = components_.emplace_back();
+  if (component >= memory_.size()) return;
+  for (const Whole& one : memory_[component]) seen.push_back({layout::ViewRegion::of(one.region), one.mapped});
 }
 
-Result<void> ReadablePeer::see(const std::vector<layout::RegionCut>& kv) {
-  see_whole();
-  components_[layout::component_kv].clear();
-  const std::size_t there = memory_[layout::component_kv].size();
+void ReadablePeer::see_whole() {
+  components_.clear();
+  for (std::size_t component = 0; component < memory_.size(); ++component) see_whole(component);
+}
+
+Result<void> ReadablePeer::see(const std::vector<layout::RegionCut>& kv, const std::vector<std::uint32_t>& state) {
+  components_.clear();
+  auto& seen = components_.emplace_back();
+  const std::size_t there = memory_.empty() ? 0 : memory_[layout::component_kv].size();
   for (const layout::RegionCut& cut : kv) {
     if (cut.region >= there || cut.reach() > memory_[layout::component_kv][cut.region].region.item_bytes) {
       return Error{Code::mismatch, fmt::format("the peer has {} kv regions, and items of region {} are shorter than it "
@@ -60,7 +62,14 @@ Result<void> ReadablePeer::see(const std::vector<layout::RegionCut>& kv) {
                                                there, cut.region, cut.reach())};
     }
     const Whole& one = memory_[layout::component_kv][cut.region];
-    components_[layout::component_kv].push_back({layout::ViewRegion::of(one.region, cut), one.mapped});
+    seen.push_back({layout::ViewRegion::of(one.region, cut), one.mapped});
+  }
+  see_whole(layout::component_aux);
+  for (const std::uint32_t number : state) {
+    if (layout::component_state + std::size_t{number} >= memory_.size()) {
+      return Error{Code::mismatch, fmt::format("the peer said that it has state component {}, and it has not", number)};
+    }
+    see_whole(layout::component_state + std::size_t{number});
   }
   return {};
 }

@@ -34,7 +34,7 @@ class ReadablePeer final : public PeerMemory {
   ReadablePeer(pid_t pid, os::Fd pid_fd) : pid_(pid), pid_fd_(std::move(pid_fd)) {}
   int pid_fd() const override { return pid_fd_.get(); }
   std::string method() const override;
-  Result<void> see(const std::vector<layout::RegionCut>& kv) override;
+  Result<void> see(const std::vector<layout::RegionCut>& kv, const std::vector<std::uint32_t>& state) override;
   pid_t pid() const { return pid_; }
   // True once the process has exited: nothing read since may be believed.
   bool gone() const;
@@ -50,6 +50,7 @@ class ReadablePeer final : public PeerMemory {
     bool mapped = false;
   };
   void see_whole();
+  void see_whole(std::size_t component);
   std::vector<Mapping> mappings_;
   std::vector<std::vector<Whole>> memory_;           // by component
   std::vector<std::vector<PeerRegion>> components_;  // what is seen of it

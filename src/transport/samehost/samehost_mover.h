@@ -22,9 +22,9 @@ class PeerMemory {
   virtual int pid_fd() const = 0;
   // How regions are read, for people: "process_vm_readv", "shared memory" or "shared memory and process_vm_readv".
   virtual std::string method() const = 0;
-  // The peer's kv regions are read under these cuts from now on, and whole before. `mismatch` where one reaches past
-  // what the peer has.
-  virtual Result<void> see(const std::vector<layout::RegionCut>& kv) = 0;
+  // From now on the peer's kv regions are read under these cuts, and of its state components those with these numbers,
+  // in this order; everything was read whole before. `mismatch` where that reaches past what the peer has.
+  virtual Result<void> see(const std::vector<layout::RegionCut>& kv, const std::vector<std::uint32_t>& state) = 0;
 };
 
 // This process as peers may find it: the nonce lies at a fixed address for the life of the process.
