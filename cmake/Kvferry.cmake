@@ -1,4 +1,13 @@
 # The warnings, sanitizers and the one way to declare a folder of the house.
+if(KVFERRY_PYTHON)
+  # A wheel brings what it needs: archives, and the header-only forms.
+  set(Protobuf_USE_STATIC_LIBS ON)
+  set(OPENSSL_USE_STATIC_LIBS ON)
+  set(Boost_USE_STATIC_LIBS ON)
+  set(KVFERRY_SPDLOG spdlog::spdlog_header_only)
+else()
+  set(KVFERRY_SPDLOG spdlog::spdlog)
+endif()
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(OpenSSL REQUIRED)
