@@ -39,6 +39,9 @@ struct ManagerOptions {
   std::string bootstrap = {};        // prefill: the bootstrap server to register with, "host:port"; none when empty
   std::uint16_t port = 0;            // prefill: where to listen for decode ranks; 0 lets the kernel pick
   std::optional<Settings> settings;  // from the environment when absent
+  // Prefill: a JSON object of at most 4 KiB that goes with the registration. kvferry does not look into it; engines
+  // read it back from the bootstrap server (docs/reference/http.md).
+  std::string attributes = {};
 };
 
 namespace runtime {

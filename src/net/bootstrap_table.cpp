@@ -64,6 +64,7 @@ Result<RegistrationAnswer> BootstrapTable::renew(const Registration& registratio
                                      name(registration.parallel) + "; it was registered as \"" + instance_ + "\", " +
                                      name(*parallel_)};
   }
+  if (!registration.attributes.empty()) attributes_ = registration.attributes;
   entry.address = registration.address;
   entry.leased = registration.leased;
   entry.expires = now + registration.ttl;
@@ -81,6 +82,7 @@ Result<RegistrationAnswer> BootstrapTable::add(const Registration& registration,
                                      "; it has the place until its lease runs out"};
   }
   KVF_CHECK(accept_instance(registration));
+  if (!registration.attributes.empty()) attributes_ = registration.attributes;
   if (const auto old = entries_.find(registration.place); old != entries_.end()) forget(old->first, old->second);
   History& history = histories_.try_emplace(registration.place, History{.generation = generation_floor_}).first->second;
   Entry entry{.address = registration.address,
@@ -127,6 +129,7 @@ void BootstrapTable::start_over(const Registration& registration) {
   }
   instance_ = registration.instance;
   parallel_ = registration.parallel;
+  attributes_.clear();
   complete_once_ = false;
 }
 
@@ -180,7 +183,7 @@ Result<InstanceSizes> BootstrapTable::sizes(Instant now) {
   if (!parallel_) return missing("the prefill instance has not registered yet");
   if (!complete_once_) return missing("the prefill instance has not registered completely yet");
   if (entries_.empty()) return missing("the prefill instance is gone and has not registered again");
-  return InstanceSizes{*parallel_, instance_};
+  return InstanceSizes{*parallel_, instance_, attributes_};
 }
 
 void BootstrapTable::expire(Instant now) {

@@ -28,6 +28,7 @@ struct Registration {
   bool leased = false;           // false: never expires (an engine that registers once)
   Duration ttl{};
   std::uint64_t start_number = 0;  // of the process; a lower one never replaces a higher one. 0: not known
+  std::string attributes = {};     // a JSON object that the engines give each other, kept as it is; empty for none
 };
 struct RegistrationAnswer {
   Bits128 lease;
@@ -42,6 +43,7 @@ struct Route {
 struct InstanceSizes {
   Parallel parallel;
   std::string instance;
+  std::string attributes = {};  // those that a rank of the instance gave last
 };
 
 class BootstrapTable {
@@ -90,6 +92,7 @@ class BootstrapTable {
 
   std::size_t ranks_max_;
   std::string instance_;
+  std::string attributes_;
   std::optional<Parallel> parallel_;
   bool complete_once_ = false;  // every rank of this instance has been there at the same time
   std::map<Place, Entry> entries_;

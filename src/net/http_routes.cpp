@@ -2,6 +2,7 @@
 
 #include "net/auth.h"
 #include "net/registration_json.h"
+#include "net/sglang_json.h"
 #include "os/log.h"
 
 namespace kvferry::net {
@@ -51,8 +52,15 @@ HttpAnswer HttpRoutes::answer(const HttpRequest& request, Instant now) {
     answer = request.method == "GET" ? text_answer("OK") : wrong_method(request.method, "GET");
   } else if (path == "/route") {
     answer = route(request, query, now);
+  } else if (path == "/register_dp_rank") {
+    answer = request.method == "POST" ? proven(request, now, [&] { return put_dp_rank(request.body, now); })
+                                      : wrong_method(request.method, "POST");
+  } else if (path == "/query_dp_ranks") {
+    answer = request.method == "POST" ? find_dp_ranks(request.body, now) : wrong_method(request.method, "POST");
   } else {
-    answer = answer_of({Code::unreachable, "there is nothing at this path; the paths are /route and /health"});
+    answer = answer_of({Code::unreachable,
+                        "there is nothing at this path; the paths are /route, /health, /register_dp_rank and "
+                        "/query_dp_ranks"});
   }
   if (!table_.instance().empty()) answer.headers.emplace_back(header_instance, table_.instance());
   return answer;
@@ -62,8 +70,11 @@ HttpAnswer HttpRoutes::route(const HttpRequest& request, std::string_view query,
   if (request.method == "GET") return get(query, now);
   const bool is_put = request.method == "PUT";
   if (!is_put && request.method != "DELETE") return wrong_method(request.method, "GET, PUT, DELETE");
-  if (token_.empty()) return is_put ? put(request, now) : remove(query);
+  return proven(request, now, [&] { return is_put ? put(request, now) : remove(query); });
+}
 
+HttpAnswer HttpRoutes::proven(const HttpRequest& request, Instant now, const std::function<HttpAnswer()>& write) {
+  if (token_.empty()) return write();
   if (!parse_hex(request.nonce)) {
     return answer_of({Code::unauthorized, "this server asks for the shared token: set KVFERRY_TOKEN, or send " +
                                               std::string(header_nonce) +
@@ -78,7 +89,7 @@ HttpAnswer HttpRoutes::route(const HttpRequest& request, std::string_view query,
   if (!proof_matches(expected, request.proof)) {
     return answer_of({Code::unauthorized, "the proof is wrong: KVFERRY_TOKEN differs from the server's"});
   }
-  HttpAnswer answer = is_put ? put(request, now) : remove(query);
+  HttpAnswer answer = write();
   answer.headers.emplace_back(header_proof,
                               prove_answer(token_, answer.status, answer.body, request.nonce, request.challenge));
   return answer;
@@ -118,10 +129,12 @@ HttpAnswer HttpRoutes::get(std::string_view query, Instant now) {
   if (!asked) return answer_of(asked.error());
   if (!asked->place) {
     const auto sizes = table_.sizes(now);
-    return sizes ? json_answer(write_sizes(*sizes)) : answer_of(sizes.error());
+    if (!sizes) return answer_of(sizes.error());
+    return json_answer(asked->sglang ? write_sglang_sizes(*sizes) : write_sizes(*sizes));
   }
   const auto route = table_.route(*asked->place, now);
-  return route ? json_answer(write_route(*route)) : answer_of(route.error());
+  if (!route) return answer_of(route.error());
+  return json_answer(asked->sglang ? write_sglang_route(*route) : write_route(*route));
 }
 
 HttpAnswer HttpRoutes::remove(std::string_view query) {
@@ -129,6 +142,23 @@ HttpAnswer HttpRoutes::remove(std::string_view query) {
   if (!lease) return answer_of(lease.error());
   table_.remove(*lease);
   return text_answer("OK");
+}
+
+HttpAnswer HttpRoutes::put_dp_rank(const std::string& body, Instant now) {
+  const auto asked = parse_dp_rank(body);
+  if (!asked) return answer_of(asked.error());
+  dp_ranks_.put(asked->room, asked->dp, now);
+  return text_answer("OK");
+}
+
+HttpAnswer HttpRoutes::find_dp_ranks(const std::string& body, Instant now) {
+  const auto rooms = parse_rooms(body);
+  if (!rooms) return answer_of(rooms.error());
+  boost::json::object found;
+  for (const std::uint64_t room : *rooms) {
+    if (const auto dp = dp_ranks_.find(room, now)) found[std::to_string(room)] = *dp;
+  }
+  return json_answer(boost::json::serialize(found));
 }
 
 }  // namespace kvferry::net

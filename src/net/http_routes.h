@@ -1,6 +1,7 @@
 // What the bootstrap server answers, without any socket: a request as a value in, an answer as a value out.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "base/time.h"
 #include "net/bootstrap_table.h"
+#include "net/dp_ranks.h"
 #include "net/http_auth.h"
 
 namespace kvferry::net {
@@ -35,13 +37,18 @@ class HttpRoutes {
 
  private:
   HttpAnswer route(const HttpRequest& request, std::string_view query, Instant now);
+  // Runs `write` where the request proves the shared token.
+  HttpAnswer proven(const HttpRequest& request, Instant now, const std::function<HttpAnswer()>& write);
   HttpAnswer put(const HttpRequest& request, Instant now);
   HttpAnswer get(std::string_view query, Instant now);
   HttpAnswer remove(std::string_view query);
+  HttpAnswer put_dp_rank(const std::string& body, Instant now);
+  HttpAnswer find_dp_ranks(const std::string& body, Instant now);
   HttpAnswer challenge(const HttpRequest& request, const std::string& why, Instant now);
 
   std::string token_;
   BootstrapTable table_;
+  DpRanks dp_ranks_;
   Challenges challenges_;
 };
 

@@ -25,6 +25,8 @@ class JsonFields {
                                   std::uint64_t otherwise) const;
   Result<std::string> text(std::string_view name, std::size_t bytes_max) const;
   Result<Bits128> bits(std::string_view name) const;
+  // For values of other kinds.
+  const boost::json::object& object() const { return object_; }
   Error bad(std::string_view name, const std::string& expected) const;
 
  private:

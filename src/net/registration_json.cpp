@@ -5,6 +5,7 @@
 
 #include "base/try.h"
 #include "net/json_fields.h"
+#include "net/sglang_json.h"
 
 namespace kvferry::net {
 namespace {
@@ -134,10 +135,16 @@ std::optional<Bits128> parse_hex(std::string_view text) {
 
 Result<Registration> parse_registration(std::string_view body) {
   KVF_TRY(fields, JsonFields::parse(body, Code::invalid_argument));
-  KVF_TRY(role, fields.text("role", 16));
-  if (role != "Prefill" && role != "prefill") return fields.bad("role", "\"Prefill\": only prefill ranks register");
   Registration registration;
-  KVF_CHECK(parse_place(fields, registration));
+  if (is_sglang_registration(fields)) {
+    KVF_CHECK(parse_sglang_place(fields, registration));
+  } else {
+    KVF_TRY(role, fields.text("role", 16));
+    if (role != "Prefill" && role != "prefill") return fields.bad("role", "\"Prefill\": only prefill ranks register");
+    KVF_CHECK(parse_place(fields, registration));
+    KVF_TRY(attributes, parse_attributes(fields));
+    registration.attributes = attributes;
+  }
   KVF_TRY(address, parse_rank_address(fields));
   registration.address = address;
   KVF_CHECK(parse_lease(fields, registration));
@@ -164,6 +171,7 @@ std::string write_registration(const Registration& registration) {
     body["lease_ttl_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(registration.ttl).count();
   }
   if (registration.lease) body["lease"] = to_hex(*registration.lease);
+  if (!registration.attributes.empty()) body["attributes"] = json::parse(registration.attributes);
   return json::serialize(body);
 }
 
@@ -219,7 +227,8 @@ Result<InstanceSizes> parse_sizes(std::string_view body) {
                                    .dp = static_cast<std::uint32_t>(dp_size),
                                    .pp = static_cast<std::uint32_t>(pp_size),
                                    .cp = static_cast<std::uint32_t>(cp_size)},
-                      .instance = {}};
+                      .instance = {},
+                      .attributes = {}};
   if (const auto instance = fields.text("instance", instance_bytes_max)) sizes.instance = *instance;
   return sizes;
 }
@@ -235,7 +244,35 @@ std::string parse_error_text(std::string_view body) {
   return std::string(body.substr(0, 200));
 }
 
+namespace {
+
+// The form of SGLang 0.5; none of its names there: nothing.
+Result<std::optional<RouteQuery>> parse_sglang_query(std::string_view query) {
+  KVF_TRY(dp, query_integer(query, "prefill_dp_rank"));
+  KVF_TRY(cp, query_integer(query, "prefill_cp_rank"));
+  KVF_TRY(tp, query_integer(query, "target_tp_rank"));
+  KVF_TRY(pp, query_integer(query, "target_pp_rank"));
+  if (!dp && !cp && !tp && !pp) return std::optional<RouteQuery>{};
+  const bool whole = dp && cp && tp && pp;
+  if (whole && *dp == -1 && *cp == -1 && *tp == -1 && *pp == -1)
+    return std::optional(RouteQuery{.place = {}, .sglang = true});
+  if (!whole || *dp < 0 || *cp < 0 || *tp < 0 || *pp < 0) {
+    return Error{Code::invalid_argument,
+                 "the query needs prefill_dp_rank, prefill_cp_rank, target_tp_rank and target_pp_rank: the numbers of "
+                 "a rank, or all -1 for the sizes"};
+  }
+  return std::optional(RouteQuery{.place = Place{.dp = static_cast<std::uint32_t>(*dp),
+                                                 .tp = static_cast<std::uint32_t>(*tp),
+                                                 .pp = static_cast<std::uint32_t>(*pp),
+                                                 .cp = static_cast<std::uint32_t>(*cp)},
+                                  .sglang = true});
+}
+
+}  // namespace
+
 Result<RouteQuery> parse_route_query(std::string_view query) {
+  KVF_TRY(sglang, parse_sglang_query(query));
+  if (sglang) return *sglang;
   KVF_TRY(rank, query_integer(query, "engine_rank"));
   KVF_TRY(group, query_integer(query, "target_dp_group"));
   KVF_TRY(pp_rank, query_integer(query, "pp_rank"));
@@ -249,10 +286,10 @@ Result<RouteQuery> parse_route_query(std::string_view query) {
   if (*rank < 0 || *group < 0 || pp_rank.value_or(0) < 0 || cp_rank.value_or(0) < 0) {
     return Error{Code::invalid_argument, "engine_rank and target_dp_group are both -1, or both the numbers of a rank"};
   }
-  return RouteQuery{Place{.dp = static_cast<std::uint32_t>(*group),
-                          .tp = static_cast<std::uint32_t>(*rank),
-                          .pp = static_cast<std::uint32_t>(pp_rank.value_or(0)),
-                          .cp = static_cast<std::uint32_t>(cp_rank.value_or(0))}};
+  return RouteQuery{.place = Place{.dp = static_cast<std::uint32_t>(*group),
+                                   .tp = static_cast<std::uint32_t>(*rank),
+                                   .pp = static_cast<std::uint32_t>(pp_rank.value_or(0)),
+                                   .cp = static_cast<std::uint32_t>(cp_rank.value_or(0))}};
 }
 
 Result<Bits128> parse_lease_query(std::string_view query) {

@@ -15,6 +15,8 @@ namespace kvferry::net {
 // `invalid_argument` naming the field, its value and what is allowed.
 Result<Registration> parse_registration(std::string_view body);
 std::string write_registration(const Registration& registration);
+// What `Registration::attributes` may hold: nothing, or a JSON object of at most 4 KiB.
+Result<void> check_attributes(std::string_view text);
 
 std::string write_registration_answer(const RegistrationAnswer& answer);
 Result<RegistrationAnswer> parse_registration_answer(std::string_view body);
@@ -30,9 +32,10 @@ std::string write_error(const Error& error);
 // The "error" of such a body, or its first characters where it is none.
 std::string parse_error_text(std::string_view body);
 
-// GET /route?...; without a place it asks for the sizes (-1 and -1).
+// GET /route?..., in either form; without a place it asks for the sizes (-1 everywhere).
 struct RouteQuery {
   std::optional<Place> place;
+  bool sglang = false;  // asked in the form of SGLang 0.5, and to be answered so
 };
 Result<RouteQuery> parse_route_query(std::string_view query);
 // DELETE /route?lease=...

@@ -41,6 +41,7 @@ struct ControlOptions {
   std::optional<Address> bootstrap;  // prefill: where to register
   Address listen;                    // prefill
   std::string announce_host;         // prefill: where decode ranks reach it; not a wildcard
+  std::string attributes;            // a checked JSON object, or empty
   Settings settings;
 };
 

@@ -32,6 +32,7 @@ void Control::start_registration() {
   registration.address = Address{options_.announce_host, listener_->address().port};
   registration.incarnation = local_.identity.incarnation;
   registration.start_number = local_.identity.start_number;
+  registration.attributes = options_.attributes;
   registration.leased = true;
   registration.ttl = options_.settings.lease_ttl;
   registration_ = std::make_unique<net::RegistrationKeeper>(

@@ -6,6 +6,7 @@
 #include "base/try.h"
 #include "layout/check.h"
 #include "net/auth.h"
+#include "net/registration_json.h"
 #include "runtime/local_address.h"
 #include "runtime/mapped.h"
 
@@ -52,6 +53,8 @@ Result<std::shared_ptr<Manager>> Manager::create(ManagerOptions options) {
   control.place = options.place;
   control.instance = options.instance.empty() ? to_hex(net::random_bits()) : options.instance;
   control.settings = *options.settings;
+  KVF_CHECK(net::check_attributes(options.attributes));
+  control.attributes = options.attributes;
   if (!options.bootstrap.empty()) {
     KVF_TRY(bootstrap, Address::parse(options.bootstrap));
     control.bootstrap = std::move(bootstrap);
