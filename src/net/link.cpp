@@ -36,7 +36,7 @@ std::size_t Link::bytes_queued() const {
   return impl_->collecting_.size() + impl_->leaving_.size() - impl_->leaving_begin_;
 }
 void Link::close() { impl_->close(); }
-Result<int> Link::release_socket() { return impl_->release_socket(); }
+Result<os::Fd> Link::release_socket() { return impl_->release_socket(); }
 
 Link::Impl::Impl(Link& owner, LinkId id, tcp::socket socket) : owner_(&owner), id_(id), socket_(std::move(socket)) {
   boost::system::error_code gone;
@@ -69,7 +69,7 @@ void Link::Impl::fail(Error error) {
   if (handler != nullptr) handler->on_closed(owner, std::move(error));
 }
 
-Result<int> Link::Impl::release_socket() {
+Result<os::Fd> Link::Impl::release_socket() {
   if (!open()) return Error{Code::closed, "the link is closed", {}, peer_};
   if (!input_.filled().empty()) {
     return Error{Code::protocol,
@@ -78,7 +78,7 @@ Result<int> Link::Impl::release_socket() {
                  peer_};
   }
   boost::system::error_code failed;
-  const int fd = socket_.release(failed);
+  os::Fd fd(socket_.release(failed));
   if (failed) return Error{Code::peer_lost, failed.message(), {}, peer_};
   close();
   return fd;

@@ -16,6 +16,7 @@
 #include "kvferry/result.h"
 #include "kvferry/settings.h"
 #include "layout/pages.h"
+#include "os/fd.h"
 #include "protocol/messages.h"
 
 namespace kvferry::net {
@@ -60,7 +61,7 @@ class Link {
   // Ends the connection at once; what was flushed before is still delivered where the kernel has taken it. Idempotent.
   void close();
   // Stops reading and hands the socket over, non-blocking, for a data stream. `protocol` where bytes arrived too early.
-  Result<int> release_socket();
+  Result<os::Fd> release_socket();
 
  private:
   struct Impl;

@@ -14,7 +14,7 @@ struct Link::Impl : std::enable_shared_from_this<Link::Impl> {
   bool open() const { return owner_ != nullptr; }
   void close();
   void fail(Error error);
-  Result<int> release_socket();
+  Result<os::Fd> release_socket();
 
   // link_read.cpp
   void wait_readable();

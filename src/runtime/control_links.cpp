@@ -137,7 +137,7 @@ void Control::on_established(Established established, std::optional<core::PeerKe
   if (established.transport == "tcp") {
     session.path = core::DataPath::push;
     session.mover = tcp_.get();
-    tcp_->open_session(id, established.stream.release(), *session.view);
+    tcp_->open_session(id, std::move(established.stream), *session.view);
     if (!established.detail.empty() && established.detail != last_fallback_) {
       last_fallback_ = established.detail;
       os::log().warn("data goes by tcp to {}: {}", session.address, established.detail);
@@ -145,7 +145,7 @@ void Control::on_established(Established established, std::optional<core::PeerKe
   } else {
     session.path = core::DataPath::pull;
     if (established.peer_memory) {
-      watch_exit(session, os::Fd(::fcntl(established.peer_memory->pid_fd(), F_DUPFD_CLOEXEC, 0)));
+      watch_exit(session, os::Fd(::fcntl(established.peer_memory->pid_fd().get(), F_DUPFD_CLOEXEC, 0)));
       session.mover = samehost_.get();
       samehost_->open_session(id, std::move(established.peer_memory), *session.view);
     } else {

@@ -128,7 +128,7 @@ class PrefillHandshake : public Handshake {
   void on_message(net::Link& link, protocol::Message message, std::span<const std::byte> payload) override;
   void on_hello(const protocol::Hello& hello);
   void on_proof(protocol::Proof& proof);
-  void welcome(Result<int> same_host, const std::vector<std::string>& theirs);
+  void welcome(Result<os::Fd> same_host, const std::vector<std::string>& theirs);
   void on_ready(protocol::Ready& ready);
   void on_join(const protocol::Join& join);
   void on_join_proof(const protocol::JoinProof& proof);

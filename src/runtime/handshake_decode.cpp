@@ -141,7 +141,7 @@ void DecodeHandshake::on_join_challenge(const protocol::JoinChallenge& challenge
   stream_->flush();
   auto fd = stream_->release_socket();
   if (!fd) return refuse(fd.error());
-  made_.stream = os::Fd(*fd);
+  made_.stream = std::move(*fd);
   ready("tcp");
 }
 

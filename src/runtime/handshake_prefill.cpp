@@ -80,7 +80,7 @@ void PrefillHandshake::on_proof(protocol::Proof& proof) {
                          std::ranges::find(proof.transports, "samehost") != proof.transports.end();
   if (!same_host) return welcome(Error{Code::unsupported, "one side does not allow samehost"}, proof.transports);
   probe([peer = proof.same_host] { return transport::verify_process(peer); },
-        [this, theirs = proof.transports](Result<int> pid_fd) {
+        [this, theirs = proof.transports](Result<os::Fd> pid_fd) {
           if (!finished()) welcome(std::move(pid_fd), theirs);
           if (link_) link_->flush();
         });
@@ -88,8 +88,8 @@ void PrefillHandshake::on_proof(protocol::Proof& proof) {
 
 // `same_host` is the decode process's pidfd, or why it is not reached. Not being able to read decode's memory does not
 // forbid that decode reads ours, unless it is on another host; so only the pid counts here.
-void PrefillHandshake::welcome(Result<int> same_host, const std::vector<std::string>& theirs) {
-  if (same_host) made_.pid_fd = os::Fd(*same_host);
+void PrefillHandshake::welcome(Result<os::Fd> same_host, const std::vector<std::string>& theirs) {
+  if (same_host) made_.pid_fd = std::move(*same_host);
   protocol::Welcome welcome;
   for (const std::string& name : allowed_transports(local_.settings.transport)) {
     if (std::ranges::find(theirs, name) == theirs.end()) continue;
@@ -152,7 +152,7 @@ void PrefillHandshake::on_join_proof(const protocol::JoinProof& proof) {
   auto fd = link_->release_socket();
   if (!fd) return refuse(fd.error());
   owner->secret_used_ = true;
-  owner->take_stream(os::Fd(*fd));
+  owner->take_stream(std::move(*fd));
   finish(Established{});
 }
 

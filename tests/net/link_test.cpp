@@ -192,21 +192,20 @@ TEST_F(OneLink, a_handler_may_close_from_inside_a_message_and_hears_nothing_more
 }
 
 TEST_F(OneLink, a_released_socket_is_handed_over_with_no_byte_missing) {
-  int released = -1;
+  os::Fd released;
   handler.then = [&](Link& link_here) {
     auto fd = link_here.release_socket();
     ASSERT_TRUE(fd) << fd.error().text;
-    released = *fd;
+    released = std::move(*fd);
   };
   link.start(handler);
   raw.write(frame(protocol::Ping{1}));
-  ASSERT_TRUE(run_until(loop_, [&] { return released >= 0; }));
-  const os::Fd owner(released);
-  EXPECT_NE(fcntl(released, F_GETFL) & O_NONBLOCK, 0);
-  EXPECT_NE(fcntl(released, F_GETFD) & FD_CLOEXEC, 0);
+  ASSERT_TRUE(run_until(loop_, [&] { return static_cast<bool>(released); }));
+  EXPECT_NE(fcntl(released.get(), F_GETFL) & O_NONBLOCK, 0);
+  EXPECT_NE(fcntl(released.get(), F_GETFD) & FD_CLOEXEC, 0);
   raw.write("raw data");
   char text[16] = {};
-  ASSERT_TRUE(run_until(loop_, [&] { return ::recv(released, text, sizeof text, MSG_DONTWAIT) == 8; }));
+  ASSERT_TRUE(run_until(loop_, [&] { return ::recv(released.get(), text, sizeof text, MSG_DONTWAIT) == 8; }));
   EXPECT_STREQ(text, "raw data");
   EXPECT_EQ(handler.closes, 0u);
 }

@@ -121,8 +121,8 @@ TEST(Cuts, move_over_tcp) {
     check([](Sides& sides, TestSink& sink, TestSink& sender_sink, Window window, const ChunkOrder& order) {
       auto [left, right] = tcp_pair();
       std::pair movers(TcpMover::create(2, sender_sink), TcpMover::create(2, sink));
-      movers.first->open_session(session_1, left, sides.source);
-      movers.second->open_session(session_1, right, sides.target);
+      movers.first->open_session(session_1, std::move(left), sides.source);
+      movers.second->open_session(session_1, std::move(right), sides.target);
       movers.second->open_window(std::move(window));
       movers.first->move(order);
       return movers;

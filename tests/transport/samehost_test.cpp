@@ -220,8 +220,7 @@ TEST(SameHost, a_process_is_proven_by_its_nonce) {
   auto me = own_same_host();
   auto found = verify_process(me);
   ASSERT_TRUE(found) << found.error().text;
-  EXPECT_NE(::fcntl(*found, F_GETFD) & FD_CLOEXEC, 0);
-  ::close(*found);
+  EXPECT_NE(::fcntl(found->get(), F_GETFD) & FD_CLOEXEC, 0);
   auto other = me;
   other.nonce.low ^= 1;
   EXPECT_EQ(verify_process(other).error().code, Code::unsupported);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "os/fd.h"
 #include "protocol/data_frame.h"
 #include "transport/mover.h"
 
@@ -101,33 +102,32 @@ inline std::vector<std::int32_t> shuffled(std::size_t count, std::size_t items, 
 }
 
 // A connected pair of TCP sockets over loopback.
-inline std::pair<int, int> tcp_pair() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+inline std::pair<os::Fd, os::Fd> tcp_pair() {
+  const os::Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
-  EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(::listen(listener, 1), 0);
-  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-  const int left = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  EXPECT_EQ(::connect(left, reinterpret_cast<sockaddr*>(&address), length), 0);
-  const int right = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-  ::close(listener);
-  return {left, right};
+  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(::listen(listener.get(), 1), 0);
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  os::Fd left(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(left.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  os::Fd right(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return {std::move(left), std::move(right)};
 }
 
-inline void write_all(int fd, const void* data, std::size_t bytes) {
+inline void write_all(const os::Fd& fd, const void* data, std::size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t n = ::send(fd, at, bytes, MSG_NOSIGNAL);
+    const ssize_t n = ::send(fd.get(), at, bytes, MSG_NOSIGNAL);
     if (n <= 0) return;
     at += n;
     bytes -= static_cast<std::size_t>(n);
   }
 }
 
-inline void write_frame(int fd, const protocol::DataHeader& header, std::byte value = std::byte{0x5a}) {
+inline void write_frame(const os::Fd& fd, const protocol::DataHeader& header, std::byte value = std::byte{0x5a}) {
   std::vector<std::byte> bytes(protocol::data_header_bytes + header.payload_bytes, value);
   protocol::write_data_header(
       header, std::span<std::byte, protocol::data_header_bytes>(bytes.data(), protocol::data_header_bytes));

@@ -19,9 +19,9 @@ struct Ends {
   std::unique_ptr<TcpMover> target;
   Ends(const Memory& from, const Memory& to)
       : source(TcpMover::create(2, at_source)), target(TcpMover::create(2, at_target)) {
-    const auto [left, right] = tcp_pair();
-    source->open_session(session_1, left, layout::View::of(from));
-    target->open_session(session_1, right, layout::View::of(to));
+    auto [left, right] = tcp_pair();
+    source->open_session(session_1, std::move(left), layout::View::of(from));
+    target->open_session(session_1, std::move(right), layout::View::of(to));
   }
 };
 
@@ -29,17 +29,13 @@ struct Ends {
 struct RawPeer {
   TestSink sink;
   std::unique_ptr<TcpMover> target;
-  int fd = -1;
+  os::Fd fd;
   explicit RawPeer(const Memory& to) : target(TcpMover::create(2, sink)) {
-    const auto [left, right] = tcp_pair();
-    fd = left;
-    target->open_session(session_1, right, layout::View::of(to));
+    auto [left, right] = tcp_pair();
+    fd = std::move(left);
+    target->open_session(session_1, std::move(right), layout::View::of(to));
   }
-  ~RawPeer() { hang_up(); }
-  void hang_up() {
-    if (fd >= 0) ::close(fd);
-    fd = -1;
-  }
+  void hang_up() { fd.reset(); }
 };
 
 TEST(TcpMover, every_byte_of_every_chunk_is_right) {
@@ -188,8 +184,8 @@ TEST(TcpMover, a_stopped_frame_that_is_half_written_is_filled_up) {
   std::memset(from.buffers[0].data(), 1, from.buffers[0].size());
   TestSink sink;
   auto mover = TcpMover::create(2, sink);
-  const auto [left, right] = tcp_pair();
-  mover->open_session(session_1, left, layout::View::of(from.memory));
+  auto [left, right] = tcp_pair();
+  mover->open_session(session_1, std::move(left), layout::View::of(from.memory));
   // Nobody reads, so the socket fills up in the middle of a frame.
   mover->move(ChunkOrder{session_1, transfer_1, {0, 0, 60, 0, 1, true}, {{0, shuffled(60, 60, 1)}}});
   ASSERT_TRUE(sink.wait<Progress>());
@@ -200,7 +196,7 @@ TEST(TcpMover, a_stopped_frame_that_is_half_written_is_filled_up) {
   std::vector<std::byte> bytes(protocol::data_header_bytes + (1 << 20));
   bool ended = false;
   while (!ended) {
-    ASSERT_EQ(::recv(right, bytes.data(), 64, MSG_WAITALL), 64);
+    ASSERT_EQ(::recv(right.get(), bytes.data(), 64, MSG_WAITALL), 64);
     const auto header = protocol::read_data_header(std::span<const std::byte, 64>(bytes.data(), 64));
     ASSERT_TRUE(header) << header.error().text;
     ended = header->kind == DataKind::end;
@@ -208,12 +204,12 @@ TEST(TcpMover, a_stopped_frame_that_is_half_written_is_filled_up) {
       EXPECT_EQ(header->transfer, transfer_2) << "a stopped chunk never ends";
       continue;
     }
-    ASSERT_EQ(::recv(right, bytes.data(), header->payload_bytes, MSG_WAITALL),
+    ASSERT_EQ(::recv(right.get(), bytes.data(), header->payload_bytes, MSG_WAITALL),
               static_cast<ssize_t>(header->payload_bytes));
     const bool changed = contains(bytes.data(), header->payload_bytes, std::byte{2});
     EXPECT_EQ(changed, header->transfer == transfer_2);
   }
-  ::close(right);
+  right.reset();
 }
 
 TEST(TcpMover, a_closed_stream_loses_the_session_once_and_everything_is_still_answered) {

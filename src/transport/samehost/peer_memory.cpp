@@ -23,7 +23,7 @@ Mapping::~Mapping() {
   if (data != nullptr) ::munmap(data, bytes);
 }
 
-bool ReadablePeer::gone() const { return process_gone(pid_fd_.get()); }
+bool ReadablePeer::gone() const { return process_gone(pid_fd_); }
 
 const std::vector<PeerRegion>& ReadablePeer::regions(std::uint32_t component) const {
   static const std::vector<PeerRegion> none;
@@ -84,7 +84,7 @@ class PeerOpener {
     const bool all_shared = std::all_of(regions.begin(), regions.end(), [](auto& r) { return r.shared >= 0; });
     auto verified = verify_process(peer);
     if (!verified && (!all_shared || !any_shared || memory_socket.empty())) return std::move(verified.error());
-    os::Fd pid_fd(verified ? *verified : open_pid(peer.pid));
+    os::Fd pid_fd = verified ? std::move(*verified) : open_pid(peer.pid);
     if (!pid_fd) return std::move(verified.error());
     auto made = std::make_unique<ReadablePeer>(static_cast<pid_t>(peer.pid), std::move(pid_fd));
     if (any_shared && !memory_socket.empty()) {
@@ -107,9 +107,9 @@ class PeerOpener {
 
  private:
   // Without process_vm_readv the memory socket proves the process: the kernel names its owner.
-  static int open_pid(std::uint64_t pid) {
-    if (pid == 0 || pid > INT_MAX) return -1;
-    return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+  static os::Fd open_pid(std::uint64_t pid) {
+    if (pid == 0 || pid > INT_MAX) return {};
+    return os::Fd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
   }
 
   static Result<void> place(ReadablePeer& peer, const std::vector<protocol::RemoteRegion>& regions, bool readable) {

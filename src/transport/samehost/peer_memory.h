@@ -32,7 +32,7 @@ struct PeerRegion {
 class ReadablePeer final : public PeerMemory {
  public:
   ReadablePeer(pid_t pid, os::Fd pid_fd) : pid_(pid), pid_fd_(std::move(pid_fd)) {}
-  int pid_fd() const override { return pid_fd_.get(); }
+  const os::Fd& pid_fd() const override { return pid_fd_; }
   std::string method() const override;
   Result<void> see(const std::vector<layout::RegionCut>& kv, const std::vector<std::uint32_t>& state) override;
   pid_t pid() const { return pid_; }
@@ -61,6 +61,6 @@ Result<std::vector<Mapping>> fetch_mappings(pid_t peer, const std::string& memor
                                             int timeout_ms);
 
 // Whether a pidfd says that its process has exited.
-bool process_gone(int pid_fd);
+bool process_gone(const os::Fd& pid_fd);
 
 }  // namespace kvferry::transport

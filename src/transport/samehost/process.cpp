@@ -47,8 +47,8 @@ Error not_readable(std::uint64_t pid, int error) {
 
 }  // namespace
 
-bool process_gone(int pid_fd) {
-  pollfd entry{.fd = pid_fd, .events = POLLIN, .revents = 0};
+bool process_gone(const os::Fd& pid_fd) {
+  pollfd entry{.fd = pid_fd.get(), .events = POLLIN, .revents = 0};
   return ::poll(&entry, 1, 0) > 0;
 }
 
@@ -63,7 +63,7 @@ protocol::SameHost own_same_host() {
   return {static_cast<std::uint64_t>(own_nonce.pid), reinterpret_cast<std::uint64_t>(&own_nonce.bits), own_nonce.bits};
 }
 
-Result<int> verify_process(const protocol::SameHost& peer) {
+Result<os::Fd> verify_process(const protocol::SameHost& peer) {
   if (peer.pid == 0 || peer.pid > INT_MAX) {
     return Error{Code::unsupported, fmt::format("the peer names process {}, which is none", peer.pid)};
   }
@@ -84,10 +84,10 @@ Result<int> verify_process(const protocol::SameHost& peer) {
                                                 peer.pid)};
   }
   // The process was there all the while, so the bytes were read from it and from nobody who took over its number.
-  if (process_gone(pid_fd.get())) {
+  if (process_gone(pid_fd)) {
     return Error{Code::unsupported, fmt::format("process {} exited while it was looked at", peer.pid)};
   }
-  return pid_fd.release();
+  return pid_fd;
 }
 
 }  // namespace kvferry::transport

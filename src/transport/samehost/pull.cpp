@@ -42,8 +42,10 @@ Error failure(const ReadablePeer& peer, int error) {
                              "never mapped a registered region",
                              pid)};
   }
-  return Error{Code::unsupported,
-               fmt::format("reading the memory of process {} of the peer failed: {}", pid, std::strerror(error))};
+  const bool forbidden = error == EPERM || error == EACCES || error == ENOSYS;
+  return Error{forbidden ? Code::unsupported : Code::internal,
+               fmt::format("reading the memory of process {} of the peer failed: {}{}", pid, std::strerror(error),
+                           forbidden ? "; the right to read it was there when the two linked" : "")};
 }
 
 // A place in a list of pieces.

@@ -191,7 +191,9 @@ void PullQueue::finish(Step& step, Result<void> copied) {
   --session.under_way;
   --job.under_way;
   const bool wanted = !job.cancelled.load(std::memory_order_relaxed);
-  if (!copied && copied.error().code == Code::peer_lost) {
+  const auto failed = copied ? std::nullopt : std::optional(copied.error().code);
+  // A right that is gone stays gone: the pair links anew, and by a way that is still open.
+  if (failed == Code::peer_lost || failed == Code::unsupported) {
     lose(session, std::move(copied.error()));
   } else if (!copied && wanted) {
     drop(session, transfer);

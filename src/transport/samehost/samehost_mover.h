@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "kvferry/result.h"
 #include "layout/view.h"
+#include "os/fd.h"
 #include "protocol/messages.h"
 #include "transport/mover.h"
 
@@ -19,7 +20,7 @@ class PeerMemory {
  public:
   virtual ~PeerMemory() = default;
   // Readable once the process has exited.
-  virtual int pid_fd() const = 0;
+  virtual const os::Fd& pid_fd() const = 0;
   // How regions are read, for people: "process_vm_readv", "shared memory" or "shared memory and process_vm_readv".
   virtual std::string method() const = 0;
   // From now on the peer's kv regions are read under these cuts, and of its state components those with these numbers,
@@ -32,8 +33,8 @@ protocol::SameHost own_same_host();
 
 // Opens the process and reads its nonce: proves that pid and nonce mean one process that may be read from here.
 // `unsupported` with the reason (another host or pid namespace, no ptrace rights, a seccomp filter, no such process).
-// The result is the pidfd, owned by the caller.
-Result<int> verify_process(const protocol::SameHost& peer);
+// The result is the pidfd.
+Result<os::Fd> verify_process(const protocol::SameHost& peer);
 
 // Verifies the peer and maps its shared regions. Where process_vm_readv is forbidden but every region is shared, that
 // is enough (the process is then proven by the peer credentials of its memory socket). `unsupported` with the reason

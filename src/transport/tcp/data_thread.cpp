@@ -156,9 +156,9 @@ void DataThread::lose(Session& session, Error error) {
 }
 
 void DataThread::on(OpenSession& opened) {
-  tune(opened.fd);
+  tune(opened.stream.get());
   const SessionId id = opened.session;
-  const int fd = opened.fd;
+  const int fd = opened.stream.get();
   auto session = std::make_unique<Session>(sink_, std::move(opened), scratch_, [this, id] { fetch_opened(id); });
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;

@@ -28,7 +28,7 @@ class DataThread {
  public:
   struct OpenSession {
     SessionId session;
-    int fd;
+    os::Fd stream;
     layout::View view;
   };
   struct CloseWindow {
@@ -57,7 +57,7 @@ class DataThread {
   struct Session {
     Session(MoverSink& sink, OpenSession opened, std::span<std::byte> scratch, std::function<void()> fetch_opened)
         : id(opened.session),
-          fd(opened.fd),
+          fd(std::move(opened.stream)),
           view(std::move(opened.view)),
           sending(view, id, sink),
           receiving(view, id, sink, scratch, std::move(fetch_opened)) {}

@@ -19,7 +19,7 @@ class Threads final : public TcpMover {
   Threads(std::uint32_t data_threads, MoverSink& sink)
       : sink_(sink), data_threads_(std::max<std::uint32_t>(data_threads, 1)) {}
 
-  void open_session(SessionId session, int fd, layout::View view) override {
+  void open_session(SessionId session, os::Fd stream, layout::View view) override {
     if (threads_.empty()) {
       for (std::uint32_t i = 0; i < data_threads_; ++i) {
         threads_.push_back(std::make_unique<DataThread>(sink_, fmt::format("kvf-tcp-{}", i)));
@@ -30,7 +30,7 @@ class Threads final : public TcpMover {
     ++*least;
     const auto thread = static_cast<std::size_t>(least - sessions_a_thread_.begin());
     thread_of_.insert_or_assign(session.value, thread);
-    threads_[thread]->post(DataThread::OpenSession{session, fd, std::move(view)});
+    threads_[thread]->post(DataThread::OpenSession{session, std::move(stream), std::move(view)});
   }
 
   void open_window(Window window) override {

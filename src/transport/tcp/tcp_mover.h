@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "layout/view.h"
+#include "os/fd.h"
 #include "transport/mover.h"
 
 namespace kvferry::transport {
@@ -15,9 +16,9 @@ class TcpMover : public Mover {
  public:
   // `sink` outlives the mover. Data threads start with the first session.
   static std::unique_ptr<TcpMover> create(std::uint32_t data_threads, MoverSink& sink);
-  // Takes over a connected stream socket that has nothing unread. Owns and closes `fd`. Sender or receiver alike.
+  // Takes over a connected stream socket that has nothing unread. Sender or receiver alike.
   // The memory behind `view` outlives the session.
-  virtual void open_session(SessionId session, int fd, layout::View view) = 0;
+  virtual void open_session(SessionId session, os::Fd stream, layout::View view) = 0;
 };
 
 }  // namespace kvferry::transport
