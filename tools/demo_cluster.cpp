@@ -21,26 +21,46 @@ Result<std::unique_ptr<Cluster>> Cluster::start(const ClusterOptions& options) {
     return Error{Code::unsupported, fmt::format("cannot make a folder for logs ({}): {}", folder, ::strerror(errno))};
   }
   cluster->logs_ = folder;
-  std::vector<std::string> common{"--seed", std::to_string(options.seed)};
-  auto engine = [&](const std::string& name, const std::string& role, const std::string& bootstrap) {
-    std::vector<std::string> arguments{"--role", role, "--instance", name};
-    arguments.insert(arguments.end(), common.begin(), common.end());
-    if (!bootstrap.empty()) arguments.insert(arguments.end(), {"--bootstrap", bootstrap});
-    return std::make_unique<EngineProcess>(name, bootstrap, std::move(arguments), cluster->log_path(name));
+  cluster->options_ = options;
+  const auto side = [&](const char* role, const Split& split) {
+    std::vector<std::string> arguments{"--role", role};
+    const auto add = [&](const char* name, std::uint32_t value) {
+      arguments.insert(arguments.end(), {name, std::to_string(value)});
+    };
+    add("--tp", split.tp);
+    add("--pp", split.pp);
+    add("--dp", split.dp);
+    add("--page-tokens", split.page_tokens);
+    add("--chunk-tokens", options.chunk_tokens);
+    if (options.layer_wise) arguments.emplace_back("--layer-wise");
+    if (!options.transport.empty()) arguments.insert(arguments.end(), {"--transport", options.transport});
+    if (options.shared) arguments.emplace_back("--shared");
+    return arguments;
   };
-  cluster->alone_ = engine("alone", "both", "");
-  KVF_CHECK(cluster->alone_->start());
-  if (!options.transport.empty()) common.insert(common.end(), {"--transport", options.transport});
-  if (options.shared) common.push_back("--shared");
   for (std::size_t i = 0; i < options.prefills; ++i) {
     KVF_TRY(bootstrap, cluster->add_bootstrap(i));
-    cluster->engines_.push_back(engine(fmt::format("prefill-{}", i), "prefill", bootstrap));
+    auto arguments = side("prefill", options.prefill);
+    arguments.insert(arguments.end(), {"--bootstrap", bootstrap});
+    cluster->engines_.push_back(cluster->make(fmt::format("prefill-{}", i), std::move(arguments), bootstrap));
   }
   for (std::size_t i = 0; i < options.decodes; ++i) {
-    cluster->engines_.push_back(engine(fmt::format("decode-{}", i), "decode", ""));
+    cluster->engines_.push_back(cluster->make(fmt::format("decode-{}", i), side("decode", options.decode), ""));
   }
   for (auto& one : cluster->engines_) KVF_CHECK(one->start());
   return cluster;
+}
+
+std::unique_ptr<EngineProcess> Cluster::make(const std::string& name, std::vector<std::string> arguments,
+                                             const std::string& bootstrap) const {
+  arguments.insert(arguments.end(), {"--instance", name, "--seed", std::to_string(options_.seed)});
+  if (options_.mla) arguments.emplace_back("--mla");
+  return std::make_unique<EngineProcess>(name, bootstrap, std::move(arguments), log_path(name));
+}
+
+Result<EngineProcess*> Cluster::start_alone() {
+  alone_ = make("alone", {"--role", "both"}, "");
+  KVF_CHECK(alone_->start());
+  return alone_.get();
 }
 
 Result<std::string> Cluster::add_bootstrap(std::size_t index) {

@@ -13,18 +13,31 @@
 
 namespace kvferry::tools {
 
+// How the ranks of the engines of one side share the work, each in a process of its own.
+struct Split {
+  std::uint32_t tp = 1;
+  std::uint32_t pp = 1;
+  std::uint32_t dp = 1;
+  std::uint32_t page_tokens = 16;
+};
+
 struct ClusterOptions {
   std::size_t prefills = 2;
   std::size_t decodes = 2;
   std::uint64_t seed = 0;   // of the model's weights
   std::string transport{};  // empty: each engine's own choice
   bool shared = false;      // KV caches in shared memory
+  Split prefill{};
+  Split decode{};
+  bool mla = false;
+  bool layer_wise = false;
+  std::uint32_t chunk_tokens = 64;
 };
 
 // Lives in one place: engines refer to its folder of logs, which goes with it unless it is kept.
 class Cluster {
  public:
-  // Starts every process, and one engine more that does both sides. Does not wait for the engines to be ready.
+  // Starts every process. Does not wait for the engines to be ready.
   static Result<std::unique_ptr<Cluster>> start(const ClusterOptions& options);
   ~Cluster();
   Cluster(const Cluster&) = delete;
@@ -32,7 +45,8 @@ class Cluster {
 
   // Prefill engines first, then decode engines.
   std::vector<EngineProcess*> engines();
-  EngineProcess& alone() { return *alone_; }
+  // One engine more, which does both sides.
+  Result<EngineProcess*> start_alone();
   // Asks every engine to quit. The names of those that did not go by themselves.
   std::vector<std::string> quit(std::chrono::milliseconds limit);
   // Leaves the logs where they are and says where.
@@ -41,8 +55,11 @@ class Cluster {
  private:
   Cluster() = default;
   Result<std::string> add_bootstrap(std::size_t index);
+  std::unique_ptr<EngineProcess> make(const std::string& name, std::vector<std::string> arguments,
+                                      const std::string& bootstrap) const;
   std::string log_path(const std::string& name) const { return logs_ + "/" + name + ".log"; }
 
+  ClusterOptions options_;
   std::string logs_;
   bool keep_logs_ = false;
   std::vector<Child> bootstraps_;

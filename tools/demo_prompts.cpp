@@ -7,8 +7,6 @@ namespace kvferry::tools {
 namespace {
 
 constexpr std::size_t beginnings = 4;
-constexpr std::size_t beginning_pages = 8;
-constexpr std::size_t tail_tokens_max = 256;
 constexpr std::uint32_t answer_tokens_min = 4;
 constexpr std::uint32_t answer_tokens_max = 16;
 
@@ -27,14 +25,14 @@ DemoPrompts make_prompts(const PromptPlan& plan) {
   std::mt19937_64 random(plan.seed);
   std::vector<std::vector<std::int32_t>> shared;
   for (std::size_t i = 0; i < beginnings; ++i) {
-    shared.push_back(random_tokens(random, beginning_pages * plan.page_tokens, plan.vocab));
+    shared.push_back(random_tokens(random, plan.beginning_pages * plan.page_tokens, plan.vocab));
   }
   DemoPrompts prompts;
   for (std::size_t i = 0; i < plan.requests; ++i) {
     // Every third prompt is its own from the first token on.
     std::vector<std::int32_t> prompt;
     if (i % 3 != 2) prompt = shared[i % beginnings];
-    std::size_t tail = 1 + below(random, tail_tokens_max);
+    std::size_t tail = 1 + below(random, plan.tail_tokens_max);
     for (std::int32_t token : random_tokens(random, tail, plan.vocab)) prompt.push_back(token);
     prompts.requests.push_back(
         {.prompt = std::move(prompt),
@@ -48,7 +46,7 @@ DemoPrompts make_prompts(const PromptPlan& plan) {
   std::size_t repeated = std::max<std::size_t>(plan.requests / 3, 1);
   if (repeated >= plan.requests) return prompts;
   DemoRequest& first = prompts.requests.front();
-  first.prompt.resize(beginning_pages * plan.page_tokens);  // whole pages, so that decode holds all of it
+  first.prompt.resize(plan.beginning_pages * plan.page_tokens);  // whole pages, so that decode holds all of it
   prompts.requests[repeated].prompt = first.prompt;
   prompts.requests[repeated].decode = first.decode;
   prompts.requests[repeated].after = 0;

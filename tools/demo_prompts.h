@@ -17,6 +17,8 @@ struct PromptPlan {
   std::uint64_t seed = 0;
   std::uint32_t vocab = 0;
   std::uint32_t page_tokens = 0;
+  std::size_t beginning_pages = 8;  // that prompts share
+  std::size_t tail_tokens_max = 256;
 };
 
 struct DemoPrompts {

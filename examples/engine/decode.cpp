@@ -4,7 +4,7 @@
 #include <list>
 #include <utility>
 
-#include "engine/engine.h"
+#include "engine/group.h"
 #include "engine/prefix_cache.h"
 
 namespace kvferry::engine {
@@ -12,7 +12,6 @@ namespace {
 
 struct Answer {
   Request request;
-  Receiver receiver;
   std::vector<std::int32_t> pages{};  // prefix from the cache, then our own; room for prompt and answer
   std::uint64_t prefix_pages = 0;
   std::int32_t aux = -1;
@@ -25,30 +24,29 @@ struct Answer {
 
 class Decode final : public Worker {
  public:
-  Decode(Parts& parts, KvManager manager)
-      : parts_(parts), prefixes_(parts.pages, parts.options.model.page_tokens), manager_(std::move(manager)) {}
+  explicit Decode(Group& group)
+      : group_(group), parts_(group.parts()), prefixes_(parts_.pages, parts_.options.model.page_tokens) {}
 
   void take(Request request) override {
     if (auto possible = check_request(parts_, request); !possible) {
       return say(failed_line(request.id, possible.error()));
     }
-    auto receiver = manager_.open_receiver(request.bootstrap, request.room);
-    if (!receiver) return say(failed_line(request.id, receiver.error()));
-    answers_.push_back(Answer{std::move(request), std::move(*receiver)});
+    group_.tell(order::Open{request.id, request.room, request.bootstrap});
+    answers_.push_back(Answer{std::move(request)});
   }
 
   void abort(std::uint64_t id) override {
     for (Answer& answer : answers_) {
-      if (answer.request.id == id) answer.receiver.abort();
+      if (answer.request.id == id) group_.tell(order::Abort{id, "aborted by the engine"});
     }
   }
 
   void on_rooms_changed() override {
-    manager_.changed();
+    group_.refresh();
     for (auto answer = answers_.begin(); answer != answers_.end();) {
       if (!answer->told) advance(*answer);
       // Pages of a room that failed may still be written until they are released.
-      const bool over = answer->told && answer->receiver.pages_released();
+      const bool over = answer->told && group_.view(answer->request.id).released;
       if (over) give_back(*answer);
       answer = over ? answers_.erase(answer) : std::next(answer);
     }
@@ -60,22 +58,24 @@ class Decode final : public Worker {
 
   // One token of every answer that is under way, in one batch.
   bool step() override {
-    std::vector<Row> rows;
+    order::Compute work;
+    std::vector<std::span<float>> logits;
     std::vector<Answer*> batch;
     for (Answer& answer : answers_) {
       if (answer.tokens.empty() || answer.told) continue;
       const auto position = static_cast<std::uint32_t>(answer.request.prompt.size() + answer.tokens.size() - 1);
-      rows.push_back({answer.tokens.back(), position, answer.pages, answer.logits});
+      work.runs.push_back({{answer.tokens.back()}, position, answer.pages});
+      logits.emplace_back(answer.logits);
       batch.push_back(&answer);
     }
     if (batch.empty()) return false;
-    parts_.model.forward(rows, parts_.cache, parts_.work);
+    group_.tell(work, logits);
     for (Answer* answer : batch) {
       answer->tokens.push_back(argmax(answer->logits));
       if (answer->tokens.size() >= answer->request.max_tokens) finish(*answer);
     }
     std::erase_if(answers_, [this](Answer& answer) {
-      const bool over = answer.told && answer.receiver.pages_released();
+      const bool over = answer.told && group_.view(answer.request.id).released;
       if (over) give_back(answer);
       return over;
     });
@@ -85,24 +85,25 @@ class Decode final : public Worker {
     return true;
   }
 
-  int event_fd() const override { return manager_.event_fd(); }
+  int event_fd() const override { return group_.event_fd(); }
 
  private:
   void advance(Answer& answer) {
-    const Poll state = answer.receiver.poll();
-    if (state == Poll::failed) {
+    const RoomView room = group_.view(answer.request.id);
+    if (room.poll == Poll::failed) {
       answer.told = true;
-      return say(failed_line(answer.request.id, answer.receiver.error().value_or(Error{})));
+      return say(failed_line(answer.request.id, room.code, room.text));
     }
-    if (state == Poll::waiting_for_input && !answer.init && allocate(answer)) {
-      const std::uint64_t total = parts_.options.model.pages_for(answer.request.prompt.size());
-      const auto init =
-          answer.receiver.init({std::span(answer.pages).subspan(answer.prefix_pages, total - answer.prefix_pages),
-                                answer.aux, answer.prefix_pages});
+    if (room.poll == Poll::waiting_for_input && !answer.init && allocate(answer)) {
+      const auto begin = answer.pages.begin();
+      group_.tell(order::Init{.key = answer.request.id,
+                              .pages = {begin + static_cast<std::ptrdiff_t>(answer.prefix_pages),
+                                        begin + parts_.options.model.pages_for(answer.request.prompt.size())},
+                              .prefix_pages = answer.prefix_pages,
+                              .aux = answer.aux});
       answer.init = true;
-      if (!init) answer.receiver.abort(init.error().text);
     }
-    if (state == Poll::success && answer.tokens.empty()) start(answer);
+    if (room.poll == Poll::success && answer.tokens.empty()) start(answer);
   }
 
   bool allocate(Answer& answer) {
@@ -129,8 +130,7 @@ class Decode final : public Worker {
     answer.handoff_us = static_cast<double>(monotonic_ns() - aux.computed_ns) / 1000;
     if (aux.request_id != answer.request.id || aux.prompt_tokens != answer.request.prompt.size()) {
       answer.told = true;
-      return say(failed_line(answer.request.id,
-                             Error{Code::internal, "the aux record is of another request", answer.request.room}));
+      return say(failed_line(answer.request.id, Code::internal, "the aux record is of another request"));
     }
     answer.tokens.push_back(aux.first_token);
     answer.logits.resize(parts_.options.model.vocab);
@@ -140,29 +140,26 @@ class Decode final : public Worker {
 
   void finish(Answer& answer) {
     answer.told = true;
-    const auto transports = manager_.stats().transports;
-    say(done_line({answer.request.id, answer.tokens, answer.receiver.bytes_received(), answer.handoff_us,
+    const auto transports = group_.manager().stats().transports;
+    say(done_line({answer.request.id, answer.tokens, group_.view(answer.request.id).bytes, answer.handoff_us,
                    transports.empty() ? std::string() : transports.front()}));
   }
 
   void give_back(Answer& answer) {
+    group_.tell(order::Forget{answer.request.id});
     if (answer.aux < 0) return;
     parts_.pages.release(answer.pages);
     parts_.aux.release({&answer.aux, 1});
   }
 
+  Group& group_;
   Parts& parts_;
   PrefixCache prefixes_;
-  KvManager manager_;
   std::list<Answer> answers_{};
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Worker>> make_decode(Parts& parts) {
-  auto manager = parts.make_manager(Role::decode);
-  if (!manager) return manager.error();
-  return std::unique_ptr<Worker>(std::make_unique<Decode>(parts, std::move(*manager)));
-}
+std::unique_ptr<Worker> make_decode(Group& group) { return std::make_unique<Decode>(group); }
 
 }  // namespace kvferry::engine

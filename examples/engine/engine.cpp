@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "engine/front.h"
+#include "engine/group.h"
+
 namespace kvferry::engine {
 namespace {
 
@@ -19,13 +22,15 @@ Parts::Parts(const EngineOptions& the_options, std::unique_ptr<PrivateMemory> ow
       model(options.model, options.seed),
       private_memory(std::move(own)),
       shared_memory(std::move(shared)),
-      cache(options.model.cache_shape(options.pages, options.aux_items), storage),
+      cache(options.model.cache_shape(options.pages, options.aux_items, options.split, options.place), storage),
       pages(options.pages, options.seed ^ shuffle_salt),
       aux(options.aux_items) {}
 
 Result<std::unique_ptr<Parts>> Parts::make(const EngineOptions& options) {
   if (auto fits = options.model.check(); !fits) return fits.error();
-  const std::size_t bytes = options.model.cache_shape(options.pages, options.aux_items).total_bytes();
+  if (auto fits = options.model.check_split(options.split); !fits) return fits.error();
+  const std::size_t bytes =
+      options.model.cache_shape(options.pages, options.aux_items, options.split, options.place).total_bytes();
   if (!options.shared) {
     auto own = std::make_unique<PrivateMemory>(bytes);
     const auto storage = own->bytes();
@@ -37,15 +42,6 @@ Result<std::unique_ptr<Parts>> Parts::make(const EngineOptions& options) {
   return std::unique_ptr<Parts>(new Parts(options, nullptr, std::move(*shared), storage));
 }
 
-void Parts::prefill(std::span<const std::int32_t> prompt, std::uint32_t from, std::uint32_t to,
-                    std::span<const std::int32_t> pages_of, std::span<float> logits) {
-  std::vector<Row> rows;
-  for (std::uint32_t position = from; position < to; ++position) {
-    rows.push_back({prompt[position], position, pages_of, position + 1 == to ? logits : std::span<float>()});
-  }
-  model.forward(rows, cache, work);
-}
-
 Result<KvManager> Parts::make_manager(Role role) {
   auto settings = Settings::from_environment();
   if (!settings) return settings.error();
@@ -54,6 +50,8 @@ Result<KvManager> Parts::make_manager(Role role) {
   manager.role = role;
   manager.memory = cache.regions();
   manager.format = options.model.format();
+  manager.parallel = options.split;
+  manager.place = options.place;
   manager.instance = options.instance;
   manager.settings = std::move(*settings);
   if (role == Role::prefill) manager.bootstrap = options.bootstrap;
@@ -87,18 +85,6 @@ class Alone final : public Worker {
   Parts& parts_;
 };
 
-Result<std::unique_ptr<Worker>> make_worker(Parts& parts) {
-  switch (parts.options.part) {
-    case Part::prefill:
-      return make_prefill(parts);
-    case Part::decode:
-      return make_decode(parts);
-    case Part::both:
-      break;
-  }
-  return make_alone(parts);
-}
-
 // False once the engine shall end.
 bool obey(Worker& worker, const std::string& line) {
   auto order = parse_order(line);
@@ -114,34 +100,47 @@ bool obey(Worker& worker, const std::string& line) {
   return true;
 }
 
+int serve(Worker& worker) {
+  say(ready_line(::getpid(), worker.address()));
+  LineReader orders(STDIN_FILENO);
+  bool busy = false;
+  while (true) {
+    pollfd watched[] = {{STDIN_FILENO, POLLIN, 0}, {worker.event_fd(), POLLIN, 0}};
+    ::poll(watched, 2, busy ? 0 : -1);
+    if (watched[0].revents != 0 && !orders.fill()) return 0;
+    while (const auto line = orders.next()) {
+      if (!obey(worker, *line)) return 0;
+    }
+    if (watched[1].revents != 0) worker.on_rooms_changed();
+    busy = worker.step();
+  }
+}
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "kvferry-engine: %s\n", error.message().c_str());
+  return 3;
+}
+
+int run_group(const EngineOptions& options) {
+  if (options.part == Part::both) {
+    auto parts = Parts::make(options);
+    if (!parts) return complain(parts.error());
+    return serve(*make_alone(**parts));
+  }
+  auto group = Group::start(options);
+  if (!group) return complain(group.error());
+  return serve(*(options.part == Part::prefill ? make_prefill(**group) : make_decode(**group)));
+}
+
 }  // namespace
 
 std::unique_ptr<Worker> make_alone(Parts& parts) { return std::make_unique<Alone>(parts); }
 
 int run_engine(const EngineOptions& options) {
-  auto parts = Parts::make(options);
-  if (!parts) {
-    std::fprintf(stderr, "kvferry-engine: %s\n", parts.error().message().c_str());
-    return 3;
-  }
-  auto worker = make_worker(**parts);
-  if (!worker) {
-    std::fprintf(stderr, "kvferry-engine: %s\n", worker.error().message().c_str());
-    return 3;
-  }
-  say(ready_line(::getpid(), (*worker)->address()));
-  LineReader orders(STDIN_FILENO);
-  bool busy = false;
-  while (true) {
-    pollfd watched[] = {{STDIN_FILENO, POLLIN, 0}, {(*worker)->event_fd(), POLLIN, 0}};
-    ::poll(watched, 2, busy ? 0 : -1);
-    if (watched[0].revents != 0 && !orders.fill()) return 0;
-    while (const auto line = orders.next()) {
-      if (!obey(**worker, *line)) return 0;
-    }
-    if (watched[1].revents != 0) (*worker)->on_rooms_changed();
-    busy = (*worker)->step();
-  }
+  if (options.split.dp == 1 || options.part == Part::both) return run_group(options);
+  Front front;
+  if (const auto status = front.start(options, run_group)) return *status;
+  return front.run();
 }
 
 }  // namespace kvferry::engine

@@ -28,11 +28,14 @@ struct EngineOptions {
   std::uint32_t aux_items = 1024;
   std::uint32_t chunk_tokens = 64;  // of a prompt that are computed at once
   std::optional<Transport> transport{};
-  bool shared = false;  // KV memory that same-host peers can map
+  bool shared = false;      // KV memory that same-host peers can map
+  Parallel split{};         // sizes of this engine; every rank is a process of its own
+  Place place{};            // of this rank
+  bool layer_wise = false;  // prefill: layers are sent while later ones are still computed
   ModelConfig model{};
 };
 
-// The memory and the model of one engine.
+// The memory and the model of one rank.
 class Parts {
  public:
   static Result<std::unique_ptr<Parts>> make(const EngineOptions& options);
@@ -46,9 +49,6 @@ class Parts {
   PageAllocator pages;
   PageAllocator aux;
 
-  // Computes tokens [from, to) of a prompt; the logits of the last one where `logits` is not empty.
-  void prefill(std::span<const std::int32_t> prompt, std::uint32_t from, std::uint32_t to,
-               std::span<const std::int32_t> pages_of, std::span<float> logits);
   Result<KvManager> make_manager(Role role);
 
  private:
@@ -73,11 +73,13 @@ class Worker {
   virtual int event_fd() const = 0;
   virtual std::string address() const { return {}; }
 };
-Result<std::unique_ptr<Worker>> make_prefill(Parts& parts);
-Result<std::unique_ptr<Worker>> make_decode(Parts& parts);
+class Group;
+std::unique_ptr<Worker> make_prefill(Group& group);
+std::unique_ptr<Worker> make_decode(Group& group);
 std::unique_ptr<Worker> make_alone(Parts& parts);
 
-// Serves stdin until quit or its end. The exit status of the process.
+// Serves stdin until quit or its end. The exit status of the process. Starts the processes of the other ranks, and
+// where there are several data-parallel groups one such process a group, before any thread.
 int run_engine(const EngineOptions& options);
 
 }  // namespace kvferry::engine

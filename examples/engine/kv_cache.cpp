@@ -25,7 +25,8 @@ KvCache::KvCache(const CacheShape& shape, std::span<std::byte> storage)
 
 Memory KvCache::regions() const {
   Memory memory;
-  for (std::uint32_t region = 0; region < shape_.layers * 2; ++region) {
+  memory.first_layer = shape_.first_layer;
+  for (std::uint32_t region = 0; region < shape_.regions(); ++region) {
     memory.kv.push_back({page_at(region, 0), shape_.layer_floats() * sizeof(float), shape_.page_bytes()});
   }
   memory.aux.push_back({aux_, shape_.aux_items * sizeof(AuxRecord), sizeof(AuxRecord)});

@@ -34,6 +34,7 @@ Result<void> ModelConfig::check() const {
     if (value == 0 || value % Matrix::panel_columns != 0) return wrong(name, value, "a multiple of 16, not 0");
   }
   if (head_dim < 4 || !std::has_single_bit(head_dim)) return wrong("head_dim", head_dim, "a power of two from 4 on");
+  if (mla && kv_heads != 1) return wrong("kv_heads", kv_heads, "1 with MLA");
   if (heads % kv_heads != 0) return wrong("heads", heads, "a multiple of kv_heads");
   if (layers == 0) return wrong("layers", layers, "at least 1");
   if (page_tokens == 0) return wrong("page_tokens", page_tokens, "at least 1");
@@ -42,14 +43,46 @@ Result<void> ModelConfig::check() const {
 }
 
 KvFormat ModelConfig::format() const {
-  return {.dtype = "float32", .page_tokens = page_tokens, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim};
-}
-
-CacheShape ModelConfig::cache_shape(std::uint32_t pages, std::uint32_t aux_items) const {
-  return {.layers = layers,
+  return {.dtype = "float32",
           .page_tokens = page_tokens,
+          .layers = layers,
           .kv_heads = kv_heads,
           .head_dim = head_dim,
+          .mla = mla};
+}
+
+Result<void> ModelConfig::check_split(const Parallel& split) const {
+  const auto wrong = [](const char* name, std::uint32_t value, const std::string& expected) {
+    return Error{Code::invalid_argument,
+                 std::string(name) + " is " + std::to_string(value) + "; it must be " + expected};
+  };
+  if (split.tp == 0 || heads % split.tp != 0) {
+    return wrong("tp", split.tp, "a divisor of the model's " + std::to_string(heads) + " heads");
+  }
+  if (kv_heads % split.tp != 0 && split.tp % kv_heads != 0) {
+    return wrong("tp", split.tp, "a divisor or a multiple of the model's " + std::to_string(kv_heads) + " kv heads");
+  }
+  if (split.pp == 0 || layers % split.pp != 0) {
+    return wrong("pp", split.pp, "a divisor of the model's " + std::to_string(layers) + " layers");
+  }
+  if (split.dp == 0 || split.dp > 64) return wrong("dp", split.dp, "1 to 64");
+  if (split.cp != 1) return wrong("cp", split.cp, "1: this engine does not split the context");
+  return {};
+}
+
+CacheShape ModelConfig::cache_shape(std::uint32_t pages, std::uint32_t aux_items, Parallel split, Place place) const {
+  const std::uint32_t stage_layers = layers / split.pp;
+  const std::uint32_t queries = heads / split.tp;
+  const std::uint32_t group = heads / kv_heads;  // query heads that look at one kv head
+  return {.first_layer = place.pp * stage_layers,
+          .layers = stage_layers,
+          .page_tokens = page_tokens,
+          .first_kv_head = place.tp * queries / group,
+          .kv_heads = std::max<std::uint32_t>(queries / group, 1),
+          .first_query_head = place.tp * queries,
+          .query_heads = queries,
+          .head_dim = head_dim,
+          .mla = mla,
           .pages = pages,
           .aux_items = aux_items};
 }
@@ -81,7 +114,7 @@ Model::Model(const ModelConfig& config, std::uint64_t seed)
   head_ = random_matrix(hidden, config.vocab, 1.0F, random);
 }
 
-void Model::forward(std::span<const Row> rows, const KvCache& cache, Workspace& work) const {
+void Model::forward(std::span<const Row> rows, const KvCache& cache, Workspace& work, Exchange* others) const {
   const std::size_t hidden = config_.hidden;
   const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
   work.x.resize(rows.size() * hidden);
@@ -89,8 +122,8 @@ void Model::forward(std::span<const Row> rows, const KvCache& cache, Workspace& 
   work.projected.resize(rows.size() * hidden);
   work.q.resize(rows.size() * q_size);
   work.mixed.resize(rows.size() * q_size);
-  work.k.resize(rows.size() * cache.shape().token_floats());
-  work.v.resize(rows.size() * cache.shape().token_floats());
+  work.k.resize(rows.size() * config_.kv_heads * config_.head_dim);
+  work.v.resize(rows.size() * config_.kv_heads * config_.head_dim);
   work.gate.resize(rows.size() * config_.ffn);
   work.up.resize(rows.size() * config_.ffn);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -98,7 +131,13 @@ void Model::forward(std::span<const Row> rows, const KvCache& cache, Workspace& 
     std::copy_n(source, hidden, work.x.data() + i * hidden);
   }
   for (std::uint32_t layer = 0; layer < config_.layers; ++layer) {
-    attention(layer, rows, cache, work);
+    if (cache.shape().has_layer(layer)) attention(layer, rows, cache, work);
+    if (others != nullptr) {
+      if (cache.shape().has_layer(layer)) others->stored(layer);
+      others->all_gather(layer, work.mixed);
+    }
+    multiply(layers_[layer].o, work.mixed.data(), rows.size(), work.projected.data());
+    add(work.projected, rows.size() * hidden, work.x);
     feed_forward(layers_[layer], rows.size(), work);
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -108,32 +147,36 @@ void Model::forward(std::span<const Row> rows, const KvCache& cache, Workspace& 
   }
 }
 
+// Of the query heads of this rank, into their places among all heads.
 void Model::attention(std::uint32_t index, std::span<const Row> rows, const KvCache& cache, Workspace& work) const {
   const Layer& layer = layers_[index];
-  const CacheShape& shape = cache.shape();
-  const std::size_t token_floats = shape.token_floats();
+  const std::size_t kv_size = std::size_t{config_.kv_heads} * config_.head_dim;
   const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
   normalise(layer.attention_norm, rows.size(), work);
   multiply(layer.q, work.normed.data(), rows.size(), work.q.data());
   multiply(layer.k, work.normed.data(), rows.size(), work.k.data());
   multiply(layer.v, work.normed.data(), rows.size(), work.v.data());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
     float* q = work.q.data() + i * q_size;
-    float* k = work.k.data() + i * token_floats;
-    for (std::uint32_t head = 0; head < config_.heads; ++head)
-      rotary_.rotate(q + head * config_.head_dim, row.position);
-    for (std::uint32_t head = 0; head < config_.kv_heads; ++head) {
-      rotary_.rotate(k + head * config_.head_dim, row.position);
+    for (std::uint32_t head = 0; head < config_.heads; ++head) {
+      rotary_.rotate(q + head * config_.head_dim, rows[i].position);
     }
-    const std::int32_t page = row.pages[row.position / shape.page_tokens];
-    const std::size_t slot = row.position % shape.page_tokens * token_floats;
-    std::copy_n(k, token_floats, cache.k(index, page) + slot);
-    std::copy_n(work.v.data() + i * token_floats, token_floats, cache.v(index, page) + slot);
-    attend(index, row, cache, q, work.mixed.data() + i * q_size, work.scores);
+    store(index, rows[i], cache, work.k.data() + i * kv_size, work.v.data() + i * kv_size);
+    attend(index, rows[i], cache, q, work.mixed.data() + i * q_size, work.scores);
   }
-  multiply(layer.o, work.mixed.data(), rows.size(), work.projected.data());
-  add(work.projected, rows.size() * config_.hidden, work.x);
+}
+
+// The keys and values of this rank's heads. `k` is rotated in place.
+void Model::store(std::uint32_t layer, const Row& row, const KvCache& cache, float* k, const float* v) const {
+  const CacheShape& shape = cache.shape();
+  for (std::uint32_t head = 0; head < config_.kv_heads; ++head) {
+    rotary_.rotate(k + head * config_.head_dim, row.position);
+  }
+  const std::int32_t page = row.pages[row.position / shape.page_tokens];
+  const std::size_t slot = row.position % shape.page_tokens * shape.token_floats();
+  const std::size_t own = std::size_t{shape.first_kv_head} * shape.head_dim;
+  std::copy_n(k + own, shape.token_floats(), cache.k(layer, page) + slot);
+  if (!shape.mla) std::copy_n(v + own, shape.token_floats(), cache.v(layer, page) + slot);
 }
 
 // One row against all positions up to its own, read from the cache in ascending order. Cached keys carry their rotation
@@ -147,8 +190,8 @@ void Model::attend(std::uint32_t layer, const Row& row, const KvCache& cache, co
   const std::uint32_t context = row.position + 1;
   const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
   scores.resize(context);
-  for (std::uint32_t head = 0; head < config_.heads; ++head) {
-    const std::size_t offset = head / group * head_dim;
+  for (std::uint32_t head = shape.first_query_head; head < shape.first_query_head + shape.query_heads; ++head) {
+    const std::size_t offset = (head / group - shape.first_kv_head) * head_dim;
     for (std::uint32_t t = 0; t < context;) {
       const float* k = cache.k(layer, row.pages[t / shape.page_tokens]) + offset;
       const std::uint32_t end = std::min(context, t + shape.page_tokens);

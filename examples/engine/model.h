@@ -22,11 +22,15 @@ struct ModelConfig {
   std::uint32_t vocab = 512;
   std::uint32_t page_tokens = 16;
   std::uint32_t positions_max = 2048;  // prompt and answer together
+  bool mla = false;                    // one latent head that every query head looks at, keys and values in one
 
   // `invalid_argument` naming the first size the arithmetic cannot work with.
   Result<void> check() const;
   KvFormat format() const;
-  CacheShape cache_shape(std::uint32_t pages, std::uint32_t aux_items) const;
+  // The cache of one rank of an engine that is split like this; of a whole engine by default.
+  CacheShape cache_shape(std::uint32_t pages, std::uint32_t aux_items, Parallel split = {}, Place place = {}) const;
+  // `invalid_argument` where layers or heads do not divide by the sizes.
+  Result<void> check_split(const Parallel& split) const;
   std::uint32_t pages_for(std::size_t tokens) const {
     return static_cast<std::uint32_t>((tokens + page_tokens - 1) / page_tokens);
   }
@@ -38,6 +42,17 @@ struct Row {
   std::uint32_t position = 0;
   std::span<const std::int32_t> pages;  // of the request, from its first token on; cover `position`
   std::span<float> logits = {};         // vocab floats to fill, or empty where nobody asks
+};
+
+// What the ranks of a split engine do together while they compute the same rows. A call waits for the others.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  // The keys and values of all rows are in this rank's cache, which has the layer.
+  virtual void stored(std::uint32_t layer) = 0;
+  // `mixed` has heads * head_dim floats a row, of which this rank has filled those of its query heads where it has the
+  // layer. Fills in those of the others.
+  virtual void all_gather(std::uint32_t layer, std::span<float> mixed) = 0;
 };
 
 // Immutable once made; any number of threads may compute with one model, each with its own workspace.
@@ -52,8 +67,10 @@ class Model {
   const ModelConfig& config() const { return config_; }
 
   // Computes the rows and stores their keys and values in the cache. A row reads what the cache holds of the earlier
-  // positions and what the rows before it stored; its bits do not depend on how a prompt is cut into calls.
-  void forward(std::span<const Row> rows, const KvCache& cache, Workspace& work) const;
+  // positions and what the rows before it stored; its bits do not depend on how a prompt is cut into calls, nor on how
+  // layers and heads are split over ranks that call this at once with the same rows. `others` may be null where the
+  // cache has everything.
+  void forward(std::span<const Row> rows, const KvCache& cache, Workspace& work, Exchange* others = nullptr) const;
 
  private:
   struct Layer {
@@ -62,6 +79,7 @@ class Model {
   };
 
   void attention(std::uint32_t layer, std::span<const Row> rows, const KvCache& cache, Workspace& work) const;
+  void store(std::uint32_t layer, const Row& row, const KvCache& cache, float* k, const float* v) const;
   void attend(std::uint32_t layer, const Row& row, const KvCache& cache, const float* q, float* out,
               std::vector<float>& scores) const;
   void feed_forward(const Layer& layer, std::size_t rows, Workspace& work) const;

@@ -78,9 +78,10 @@ std::string done_line(const Done& done) {
                                       {"transport", done.transport}});
 }
 
-std::string failed_line(std::uint64_t id, const Error& error) {
-  return json::serialize(
-      json::object{{"type", "failed"}, {"id", id}, {"error", error.message()}, {"code", code_name(error.code)}});
+std::string failed_line(std::uint64_t id, const Error& error) { return failed_line(id, error.code, error.message()); }
+
+std::string failed_line(std::uint64_t id, Code code, const std::string& text) {
+  return json::serialize(json::object{{"type", "failed"}, {"id", id}, {"error", text}, {"code", code_name(code)}});
 }
 
 bool LineReader::fill() {

@@ -38,6 +38,7 @@ struct Done {
 std::string ready_line(int pid, const std::string& address);
 std::string done_line(const Done& done);
 std::string failed_line(std::uint64_t id, const Error& error);
+std::string failed_line(std::uint64_t id, Code code, const std::string& text);
 
 // Lines from a descriptor that is read as it fills.
 class LineReader {
