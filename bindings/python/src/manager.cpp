@@ -36,7 +36,8 @@ std::unique_ptr<ManagerObject> make_manager(const std::string& role, const py::o
                                             const py::object& aux, const py::object& state, const py::object& parallel,
                                             const py::object& place, std::uint32_t first_layer,
                                             const std::string& instance, const std::string& bootstrap,
-                                            std::uint16_t port, const py::object& settings) {
+                                            std::uint16_t port, const std::string& attributes,
+                                            const py::object& settings) {
   ManagerOptions options;
   options.role = role_of(role);
   std::vector<MemoryView> views;
@@ -47,6 +48,7 @@ std::unique_ptr<ManagerObject> make_manager(const std::string& role, const py::o
   options.instance = instance;
   options.bootstrap = bootstrap;
   options.port = port;
+  options.attributes = attributes;
   options.settings = settings_of(settings);
   Result<KvManager> made = [&] {
     py::gil_scoped_release unlocked;  // may look names up
@@ -129,7 +131,7 @@ void bind_manager(py::module_& module) {
       .def(py::init(&make_manager), py::arg("role"), py::arg("kv"), py::arg("format"), py::kw_only(),
            py::arg("aux") = py::tuple(), py::arg("state") = py::tuple(), py::arg("parallel") = py::none(),
            py::arg("place") = py::none(), py::arg("first_layer") = 0, py::arg("instance") = "",
-           py::arg("bootstrap") = "", py::arg("port") = 0, py::arg("settings") = py::none())
+           py::arg("bootstrap") = "", py::arg("port") = 0, py::arg("attributes") = "", py::arg("settings") = py::none())
       .def(
           "open_sender",
           [](const py::object& self, std::uint64_t room) {
