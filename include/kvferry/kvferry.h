@@ -180,7 +180,9 @@ class KVFERRY_API KvManager {
   static Result<KvManager> create(ManagerOptions options);
   KvManager(KvManager&&) noexcept;
   KvManager& operator=(KvManager&&) noexcept;
-  // Fails the rooms that are live, closes every link, fences every window, joins every thread.
+  // Fails the rooms that are live, closes every link, fences every window, joins every thread. Waits for reads of a
+  // peer's memory that are under way, since the kernel writes into this side's pages: one that is not served ends with
+  // the peer.
   ~KvManager();
 
   // `already_exists` while the room number is live here; `try_later` at rooms_max; `invalid_argument` for the wrong

@@ -113,8 +113,9 @@ class Control : public core::Ports, public net::LinkHandler {
   const ControlOptions options_;
   Exchange& exchange_;
   std::string address_;
+  // What may stall in the kernel, of foreign processes. Outlives the loop, whose unheard answers end up here.
+  boost::asio::thread_pool prober_{1};
   boost::asio::io_context loop_{1};
-  boost::asio::thread_pool prober_{1};  // asks the kernel about foreign processes, which may stall
   boost::asio::steady_timer wake_timer_{loop_};
   Instant wake_instant_ = Instant::max();
   std::unique_ptr<transport::MemoryServer> memory_server_;

@@ -94,9 +94,10 @@ void DecodeHandshake::on_welcome(protocol::Welcome& welcome) {
   // Leave most of the handshake's time for what follows.
   const int timeout_ms = static_cast<int>(local_.settings.connect_timeout.count() / 4);
   probe(
-      [welcome = welcome_, timeout_ms] {
-        return transport::open_peer_memory(welcome.same_host, welcome.memory_socket, welcome.regions,
-                                           welcome.stream_secret, timeout_ms);
+      [welcome = welcome_, timeout_ms, &prober = local_.prober] {
+        return transport::open_peer_memory(
+            welcome.same_host, welcome.memory_socket, welcome.regions, welcome.stream_secret, timeout_ms,
+            [&prober](std::function<void()> unmap) { boost::asio::post(prober, std::move(unmap)); });
       },
       [this](Result<std::unique_ptr<transport::PeerMemory>> memory) { pick(std::move(memory)); });
 }

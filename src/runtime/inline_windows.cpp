@@ -30,7 +30,7 @@ void gather_inline(const layout::View& view, const core::ChunkOrder& order, std:
 
 void InlineWindows::open(core::Window window) {
   const std::pair key{window.session, window.transfer};
-  windows_.insert_or_assign(key, std::move(window));
+  windows_.insert_or_assign(key, Entry{std::move(window)});
 }
 
 void InlineWindows::close(SessionId session, TransferId transfer) { windows_.erase({session, transfer}); }
@@ -40,9 +40,15 @@ std::optional<core::MoverEvent> InlineWindows::place(SessionId session, const la
                                                      std::span<const std::byte> payload) {
   const auto entry = windows_.find({session, message.transfer});
   if (entry == windows_.end()) return std::nullopt;
-  const core::Window& window = entry->second;
+  if (entry->second.last_placed) {
+    return core::Rejected{
+        session, message.transfer,
+        Error{Code::protocol, "chunk " + std::to_string(message.span.number) + " came after the last one"}};
+  }
+  const core::Window& window = entry->second.window;
   const auto placed = scatter(view, window, message.span, payload);
   if (!placed) return core::Rejected{session, message.transfer, placed.error()};
+  entry->second.last_placed = message.span.last;
   core::Placed event{session, message.transfer, message.span, false, {}, *placed};
   for (const core::ItemList& list : window.lists) {
     if (!message.span.last || list.component == layout::component_kv) continue;

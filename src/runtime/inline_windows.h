@@ -15,7 +15,7 @@ class InlineWindows {
   void open(core::Window window);
   void close(SessionId session, TransferId transfer);
   // Places an Inline message's payload: Placed, or Rejected where it does not fit its window, or nothing where the
-  // window is closed (the room has ended meanwhile). `view` is the session's.
+  // window is closed (the room has ended meanwhile). Nothing may follow the last chunk. `view` is the session's.
   std::optional<core::MoverEvent> place(SessionId session, const layout::View& view, const protocol::Inline& message,
                                         std::span<const std::byte> payload);
   std::size_t size() const { return windows_.size(); }
@@ -23,7 +23,11 @@ class InlineWindows {
  private:
   Result<std::uint64_t> scatter(const layout::View& view, const core::Window& window, const protocol::ChunkSpan& span,
                                 std::span<const std::byte> payload);
-  std::map<std::pair<SessionId, TransferId>, core::Window> windows_;
+  struct Entry {
+    core::Window window;
+    bool last_placed = false;
+  };
+  std::map<std::pair<SessionId, TransferId>, Entry> windows_;
   std::vector<layout::Piece> pieces_;  // kept for its memory
 };
 

@@ -79,6 +79,10 @@ Result<void> WindowTable::enter_chunk(Entry& entry, const DataHeader& header) {
     return Error{Code::protocol,
                  fmt::format("a frame of chunk {} came before the end of chunk {}", header.number, entry.number)};
   }
+  if (entry.last_ended) {
+    return Error{Code::protocol, fmt::format("a frame of chunk {} came after the end of the last chunk, {}",
+                                             header.number, entry.number)};
+  }
   if (header.number < entry.number_next) {
     return Error{Code::protocol, fmt::format("chunk {} came a second time or out of order, at least {} was expected",
                                              header.number, entry.number_next)};
@@ -171,6 +175,7 @@ Result<Placed> WindowTable::conclude(Entry& entry, const DataHeader& header) {
                                              header.position_end - header.position_begin)};
   }
   entry.chunk_open = false;
+  entry.last_ended = header.last;
   entry.number_next = std::uint64_t{header.number} + 1;
   return placed;
 }

@@ -87,6 +87,7 @@ class WindowTable {
     bool closing = false;
     std::uint32_t copies = 0;
     bool chunk_open = false;        // frames of chunk `number` have come, its end has not
+    bool last_ended = false;        // the last chunk is whole: nothing may follow
     std::uint32_t number = 0;       // of the chunk under way
     std::uint64_t number_next = 0;  // numbers grow; the lowest that may come
     std::uint64_t chunk_bytes = 0;

@@ -329,6 +329,27 @@ TEST(MemoryServerTest, shared_regions_are_read_where_process_vm_readv_is_forbidd
             0);
 }
 
+TEST(MemoryServerTest, mappings_are_undone_where_the_opener_says) {
+  SharedSource source;
+  source.server->expect(secret);
+  std::vector<std::function<void()>> elsewhere;
+  auto peer = open_peer_memory(own_same_host(), source.server->socket_name(), describe_regions(source.memory), secret,
+                               5000, [&](std::function<void()> work) { elsewhere.push_back(std::move(work)); });
+  ASSERT_TRUE(peer) << peer.error().text;
+  const auto mapped = static_cast<ReadablePeer&>(**peer).regions(0)[0].region.base;
+  const auto is_mapped = [&] { return ::msync(mapped, 4096, MS_ASYNC) == 0; };
+  TestMemory to(32, {4096, 4096});
+  TestSink sink;
+  auto mover = SameHostMover::create(2, sink);
+  mover->open_session(session_1, std::move(*peer), layout::View::of(to.memory));
+  mover->close_session(session_1);
+  ASSERT_TRUE(sink.wait<SessionClosed>());
+  ASSERT_EQ(elsewhere.size(), 1u);
+  EXPECT_TRUE(is_mapped());
+  elsewhere.clear();
+  EXPECT_FALSE(is_mapped());
+}
+
 TEST(MemoryServerTest, a_wrong_secret_gets_nothing_and_a_right_one_works_once) {
   SharedSource source;
   source.server->expect(secret);

@@ -106,6 +106,21 @@ TEST(WindowTable, a_chunk_does_not_come_twice) {
   EXPECT_FALSE(f.table.on_bytes(Fixture::bytes(10, 12, 0, 32)));
 }
 
+TEST(WindowTable, nothing_follows_the_last_chunk) {
+  Fixture f;
+  auto last = Fixture::end(10, 11, 2);
+  last.last = true;
+  ASSERT_TRUE(*f.table.on_bytes(Fixture::bytes(10, 11, 0, 16)));
+  ASSERT_TRUE(*f.table.on_bytes(Fixture::bytes(10, 11, 1, 32)));
+  ASSERT_TRUE(*f.table.on_end(last));
+  auto more = Fixture::bytes(11, 12, 0, 16);
+  more.number = 1;
+  const auto placed = f.table.on_bytes(more);
+  ASSERT_FALSE(placed);
+  EXPECT_EQ(placed.error().code, Code::protocol);
+  EXPECT_FALSE(f.table.is_open(transfer_1));
+}
+
 TEST(WindowTable, an_empty_last_chunk_brings_aux) {
   Fixture f;
   auto aux = Fixture::bytes(0, 1, 0, 8);

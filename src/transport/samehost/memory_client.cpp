@@ -18,13 +18,16 @@
 namespace kvferry::transport {
 namespace {
 
+// Of one peer. Every page is allocated already; mapping them at once spares the first transfer its faults. Beyond this,
+// and once half of the time is gone, it would hold up linking instead.
 constexpr std::uint64_t populate_bytes_max = std::uint64_t{2} << 30;
 
 Error failed(const std::string& what) { return Error{Code::unsupported, what}; }
 
 class Client {
  public:
-  Client(pid_t peer, Instant deadline) : peer_(peer), deadline_(deadline) {}
+  Client(pid_t peer, std::chrono::milliseconds timeout)
+      : peer_(peer), deadline_(os::now() + timeout), half_time_(deadline_ - timeout / 2) {}
 
   Result<void> connect(const std::string& name) {
     socket_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -87,17 +90,16 @@ class Client {
 
  private:
   // A memfd that could shrink would turn a later read into a signal.
-  static Result<void> map(int fd, std::uint64_t bytes, std::vector<Mapping>& out) {
+  Result<void> map(int fd, std::uint64_t bytes, std::vector<Mapping>& out) {
     const int seals = ::fcntl(fd, F_GET_SEALS);
     struct stat status {};
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return failed("the peer's shared memory is not sealed");
     if (::fstat(fd, &status) != 0 || status.st_size <= 0 || static_cast<std::uint64_t>(status.st_size) != bytes) {
       return failed(fmt::format("the peer's shared memory has {} bytes, {} were announced", status.st_size, bytes));
     }
-    // Every page is allocated already; mapping them at once spares the first transfer its faults. Beyond a size it
-    // would hold up linking instead.
-    const int populate = bytes <= populate_bytes_max ? MAP_POPULATE : 0;
-    void* const data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | populate, fd, 0);
+    const bool populate = bytes <= populate_bytes_left_ && os::now() < half_time_;
+    if (populate) populate_bytes_left_ -= bytes;
+    void* const data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | (populate ? MAP_POPULATE : 0), fd, 0);
     if (data == MAP_FAILED) {
       return failed(
           fmt::format("{} bytes of the peer's shared memory cannot be mapped: {}", bytes, std::strerror(errno)));
@@ -125,6 +127,8 @@ class Client {
 
   pid_t peer_;
   Instant deadline_;
+  Instant half_time_;
+  std::uint64_t populate_bytes_left_ = populate_bytes_max;
   os::Fd socket_;
 };
 
@@ -132,7 +136,7 @@ class Client {
 
 Result<std::vector<Mapping>> fetch_mappings(pid_t peer, const std::string& memory_socket, const Bits128& secret,
                                             int timeout_ms) {
-  Client client(peer, os::now() + std::chrono::milliseconds(timeout_ms));
+  Client client(peer, std::chrono::milliseconds(timeout_ms));
   if (auto connected = client.connect(memory_socket); !connected) return std::move(connected.error());
   if (auto presented = client.present(secret); !presented) return std::move(presented.error());
   std::vector<Mapping> mappings;

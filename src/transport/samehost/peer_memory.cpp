@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,13 +31,30 @@ const std::vector<PeerRegion>& ReadablePeer::regions(std::uint32_t component) co
   return component < components_.size() ? components_[component] : none;
 }
 
+ReadablePeer::~ReadablePeer() {
+  if (mappings_.empty() || !elsewhere_) return;
+  // Shared, because a std::function can be copied.
+  elsewhere_([mappings = std::make_shared<std::vector<Mapping>>(std::move(mappings_))] { mappings->clear(); });
+}
+
+bool ReadablePeer::memory_gone() const {
+  if (!any(false)) return false;
+  // The kernel looks for the memory of the process before it looks at the address, which no page is behind.
+  std::byte byte{};
+  const iovec here{&byte, 1};
+  const iovec there{nullptr, 1};
+  return ::process_vm_readv(pid_, &here, 1, &there, 1, 0) < 0 && errno == ESRCH;
+}
+
+bool ReadablePeer::any(bool mapped) const {
+  return std::ranges::any_of(memory_, [mapped](const std::vector<Whole>& component) {
+    return std::ranges::find(component, mapped, &Whole::mapped) != component.end();
+  });
+}
+
 std::string ReadablePeer::method() const {
-  bool mapped = false;
-  bool read = false;
-  for (const auto& component : memory_) {
-    for (const Whole& region : component) (region.mapped ? mapped : read) = true;
-  }
-  if (mapped && read) return "shared memory and process_vm_readv";
+  const bool mapped = any(true);
+  if (mapped && any(false)) return "shared memory and process_vm_readv";
   return mapped ? "shared memory" : "process_vm_readv";
 }
 
@@ -79,14 +97,14 @@ class PeerOpener {
  public:
   static Result<std::unique_ptr<PeerMemory>> open(const protocol::SameHost& peer, const std::string& memory_socket,
                                                   const std::vector<protocol::RemoteRegion>& regions,
-                                                  const Bits128& secret, int timeout_ms) {
+                                                  const Bits128& secret, int timeout_ms, Elsewhere unmap) {
     const bool any_shared = std::any_of(regions.begin(), regions.end(), [](auto& r) { return r.shared >= 0; });
     const bool all_shared = std::all_of(regions.begin(), regions.end(), [](auto& r) { return r.shared >= 0; });
     auto verified = verify_process(peer);
     if (!verified && (!all_shared || !any_shared || memory_socket.empty())) return std::move(verified.error());
     os::Fd pid_fd = verified ? std::move(*verified) : open_pid(peer.pid);
     if (!pid_fd) return std::move(verified.error());
-    auto made = std::make_unique<ReadablePeer>(static_cast<pid_t>(peer.pid), std::move(pid_fd));
+    auto made = std::make_unique<ReadablePeer>(static_cast<pid_t>(peer.pid), std::move(pid_fd), std::move(unmap));
     if (any_shared && !memory_socket.empty()) {
       auto mappings = fetch_mappings(made->pid_, memory_socket, secret, timeout_ms);
       if (mappings) {
@@ -148,8 +166,8 @@ class PeerOpener {
 
 Result<std::unique_ptr<PeerMemory>> open_peer_memory(const protocol::SameHost& peer, const std::string& memory_socket,
                                                      const std::vector<protocol::RemoteRegion>& regions,
-                                                     const Bits128& secret, int timeout_ms) {
-  return PeerOpener::open(peer, memory_socket, regions, secret, timeout_ms);
+                                                     const Bits128& secret, int timeout_ms, Elsewhere unmap) {
+  return PeerOpener::open(peer, memory_socket, regions, secret, timeout_ms, std::move(unmap));
 }
 
 }  // namespace kvferry::transport

@@ -31,13 +31,19 @@ struct PeerRegion {
 
 class ReadablePeer final : public PeerMemory {
  public:
-  ReadablePeer(pid_t pid, os::Fd pid_fd) : pid_(pid), pid_fd_(std::move(pid_fd)) {}
+  ReadablePeer(pid_t pid, os::Fd pid_fd, Elsewhere elsewhere)
+      : pid_(pid), pid_fd_(std::move(pid_fd)), elsewhere_(std::move(elsewhere)) {}
+  ~ReadablePeer() override;
   const os::Fd& pid_fd() const override { return pid_fd_; }
   std::string method() const override;
   Result<void> see(const std::vector<layout::RegionCut>& kv, const std::vector<std::uint32_t>& state) override;
   pid_t pid() const { return pid_; }
   // True once the process has exited: nothing read since may be believed.
   bool gone() const;
+  // Whether the process has given up its memory, which it does before its pidfd says that it has exited. What was read
+  // of its private regions from then on may be zeros: where a page is not served (userfaultfd), the end of the process
+  // is what lets a reader go on. False where all regions are mapped: those stay.
+  bool memory_gone() const;
   // What is seen of one component; empty where the peer has none.
   const std::vector<PeerRegion>& regions(std::uint32_t component) const;
 
@@ -51,6 +57,8 @@ class ReadablePeer final : public PeerMemory {
   };
   void see_whole();
   void see_whole(std::size_t component);
+  bool any(bool mapped) const;
+  Elsewhere elsewhere_;
   std::vector<Mapping> mappings_;
   std::vector<std::vector<Whole>> memory_;           // by component
   std::vector<std::vector<PeerRegion>> components_;  // what is seen of it

@@ -121,19 +121,8 @@ Result<void> Puller::run(const ReadablePeer& peer, std::span<const Pull> pulls, 
     }
   }
   copy_pieces(mapped_source_, mapped_target_);
-  seen_ = nullptr;
-  if (source_.empty() && cut_source_.empty()) return {};
-  seen_ = source_.empty() ? cut_source_.front().data : source_.front().data;
   KVF_CHECK(read_process(peer, cancelled));
   return read_cut(peer, cancelled);
-}
-
-bool Puller::memory_gone(const ReadablePeer& peer) const {
-  if (seen_ == nullptr) return false;
-  std::byte byte{};
-  const iovec here{&byte, 1};
-  const iovec there{seen_, 1};
-  return ::process_vm_readv(peer.pid(), &here, 1, &there, 1, 0) < 0 && errno == ESRCH;
 }
 
 // Appends to `source_` and `target_` stretches that include what lies between the pieces, which goes to the block.

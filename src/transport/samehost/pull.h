@@ -32,10 +32,6 @@ class Puller {
   // `out_of_range` where the peer's memory is not mapped, `peer_lost` where the process is gone, `unsupported` where
   // the kernel does not permit it any more.
   Result<void> run(const ReadablePeer& peer, std::span<const Pull> pulls, const std::atomic<bool>& cancelled);
-  // Whether the process that `run` has read from has given up its memory, which it does before its pidfd says that it
-  // has exited. What was read from then on may be zeros: where a page is not served (userfaultfd), the end of the
-  // process is what lets a reader go on.
-  bool memory_gone(const ReadablePeer& peer) const;
 
  private:
   Result<void> read_process(const ReadablePeer& peer, const std::atomic<bool>& cancelled);
@@ -44,7 +40,6 @@ class Puller {
   void bridge(const layout::ViewRegion& source, std::span<const std::int32_t> source_items,
               const layout::ViewRegion& target, std::span<const std::int32_t> target_items);
 
-  std::byte* seen_ = nullptr;          // in the peer, read by the last `run`; none where all was mapped
   std::vector<layout::Piece> source_;  // of private regions
   std::vector<layout::Piece> target_;
   std::vector<layout::Piece> cut_source_;  // of private regions in small pieces

@@ -1,5 +1,5 @@
-// What the same-host mover has to do, as a value: sessions, their windows and chunk orders, and who is served next. The
-// mover guards it with its mutex; nothing here copies or waits.
+// What the same-host mover has to do, as a value: sessions, their windows and chunk orders, and who is served next.
+// Nothing here copies or waits; PullCrew says who does.
 #pragma once
 
 #include <atomic>
@@ -52,6 +52,8 @@ class PullQueue {
 
   // Whether `take` has a step to give.
   bool ready() const { return !turns_.empty(); }
+  // How many workers may take a step now.
+  std::size_t turns() const { return turns_.size(); }
   // Call only while ready. `step` is reused from call to call.
   void take(Step& step);
   // The worker's copy has ended; `copied` also says whether the peer's process was still there after it.

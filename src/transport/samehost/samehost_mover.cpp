@@ -6,14 +6,15 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "os/clock.h"
 #include "os/thread.h"
 #include "transport/samehost/peer_memory.h"
 #include "transport/samehost/pull.h"
+#include "transport/samehost/pull_crew.h"
 #include "transport/samehost/pull_queue.h"
 
 namespace kvferry::transport {
@@ -28,133 +29,145 @@ constexpr std::size_t substitutes_max = 64;
 class Workers final : public SameHostMover {
  public:
   Workers(std::uint32_t data_threads, MoverSink& sink)
-      : data_threads_(std::max<std::uint32_t>(data_threads, 2)), queue_(data_threads_ - 1, sink) {}
+      : data_threads_(std::max<std::uint32_t>(data_threads, 2)),
+        threads_(data_threads_ + substitutes_max),
+        crew_(data_threads_ - 1, sink) {}
 
   ~Workers() override {
-    {
-      const std::lock_guard lock(mutex_);
-      quit_ = true;
-    }
-    work_.notify_all();
-    busy_.notify_all();
+    Visit(*this)->quit();
     if (watch_.joinable()) watch_.join();
-    for (const auto& worker : workers_) worker->thread.join();
+    for (Thread& worker : threads_) {
+      if (worker.thread.joinable()) worker.thread.join();
+    }
   }
 
   void open_session(SessionId session, std::unique_ptr<PeerMemory> peer, layout::View view) override {
-    const std::lock_guard lock(mutex_);
     // open_peer_memory is the only maker of a PeerMemory.
     std::unique_ptr<ReadablePeer> readable(static_cast<ReadablePeer*>(peer.release()));
-    queue_.open_session(session, std::move(readable), std::move(view));
-    while (workers_.size() < data_threads_) add_worker();
+    Visit crew(*this);
+    crew->change([&](PullQueue& queue) { queue.open_session(session, std::move(readable), std::move(view)); });
+    while (crew->size() < data_threads_) add_worker();
     if (!watch_.joinable()) watch_ = os::start_thread("kvf-pull-watch", [this] { watch(); });
   }
-
   void open_window(Window window) override {
-    const std::lock_guard lock(mutex_);
-    queue_.open_window(std::move(window));
+    Visit(*this)->change([&](PullQueue& queue) { queue.open_window(std::move(window)); });
   }
   void close_window(SessionId session, TransferId transfer) override {
-    const std::lock_guard lock(mutex_);
-    queue_.close_window(session, transfer);
+    Visit(*this)->change([&](PullQueue& queue) { queue.close_window(session, transfer); });
   }
   void move(ChunkOrder order) override {
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.move(std::move(order));
-    }
-    work_.notify_one();
+    Visit(*this)->change([&](PullQueue& queue) { queue.move(std::move(order)); });
   }
   void stop(SessionId session, TransferId transfer) override {
-    const std::lock_guard lock(mutex_);
-    queue_.stop(session, transfer);
+    Visit(*this)->change([&](PullQueue& queue) { queue.stop(session, transfer); });
   }
   void close_session(SessionId session) override {
-    const std::lock_guard lock(mutex_);
-    queue_.close_session(session);
+    Visit(*this)->change([&](PullQueue& queue) { queue.close_session(session); });
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Worker {
+  struct Thread {
     std::thread thread;
-    std::optional<Clock::time_point> call_began{};  // none while it waits
-    bool replaced = false;                          // another one does its work; it ends when its call comes back
-    bool ended = false;
+    std::condition_variable called;
   };
 
-  void add_worker() {
-    workers_.push_back(std::make_unique<Worker>());
-    Worker* worker = workers_.back().get();
-    worker->thread = os::start_thread(fmt::format("kvf-pull-{}", threads_made_++), [this, worker] { run(*worker); });
+  // The only way to the crew. Whom the crew has called is woken when the visit ends, or rests.
+  class Visit {
+   public:
+    explicit Visit(Workers& all) : all_(all), lock_(all.mutex_) {}
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    ~Visit() {
+      if (lock_.owns_lock()) leave();
+    }
+    PullCrew* operator->() { return &all_.crew_; }
+    void leave() {
+      const PullCrew::Called called = all_.crew_.take_called();
+      lock_.unlock();
+      all_.wake(called);
+    }
+    void come_back() { lock_.lock(); }
+    template <class Until>
+    void wait(std::condition_variable& until_called, Until until) {
+      all_.wake(all_.crew_.take_called());
+      until_called.wait(lock_, until);
+    }
+    template <class Until>
+    void wait_for(Duration at_most, std::condition_variable& until_called, Until until) {
+      all_.wake(all_.crew_.take_called());
+      until_called.wait_for(lock_, at_most, until);
+    }
+
+   private:
+    Workers& all_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // Needs no lock: the places of threads stay where they are.
+  void wake(const PullCrew::Called& called) {
+    for (const PullCrew::WorkerId id : called.workers) threads_[id].called.notify_one();
+    if (called.watch) watch_called_.notify_one();
   }
 
-  void run(Worker& worker) {
+  // Within a visit.
+  void add_worker() {
+    const PullCrew::WorkerId id = crew_.add();
+    std::thread& thread = threads_[id].thread;
+    if (thread.joinable()) thread.join();  // its worker has ended and does nothing more
+    thread = os::start_thread(fmt::format("kvf-pull-{}", threads_made_++), [this, id] { run(id); });
+  }
+
+  void run(PullCrew::WorkerId id) {
     Puller puller;
     PullQueue::Step step;
-    std::unique_lock lock(mutex_);
+    Visit crew(*this);
     for (;;) {
-      work_.wait(lock, [this] { return quit_ || queue_.ready(); });
-      if (quit_) return;
-      queue_.take(step);
-      if (queue_.ready()) work_.notify_one();  // another worker may help
-      worker.call_began = Clock::now();
-      if (in_call_++ == 0 && !watching_) busy_.notify_one();
-      lock.unlock();
-      auto copied = puller.run(step.peer(), step.pulls, step.cancelled());
-      // Asked after the copy: the bytes count only if they cannot have come from a process that took over the number.
-      // Where more of the chunk is to be read, the step that reads the last of it asks for all of them.
-      const bool gone = copied && (step.peer().gone() || (step.last_taken() && puller.memory_gone(step.peer())));
-      if (gone) copied = Error{Code::peer_lost, "the peer's process has exited"};
-      lock.lock();
-      --in_call_;
-      worker.call_began.reset();
-      queue_.finish(step, std::move(copied));
-      if (worker.replaced) {
-        worker.ended = true;
-        return;
+      switch (crew->next(id, step, os::now())) {
+        case PullCrew::Next::end:
+          return;
+        case PullCrew::Next::sleep:
+          crew.wait(threads_[id].called, [&] { return crew->state(id) != PullCrew::State::asleep; });
+          break;
+        case PullCrew::Next::copy:
+          crew.leave();
+          auto copied = copy(puller, step);
+          crew.come_back();
+          crew->copied(id, step, std::move(copied));
       }
     }
+  }
+
+  static Result<void> copy(Puller& puller, const PullQueue::Step& step) {
+    auto copied = puller.run(step.peer(), step.pulls, step.cancelled());
+    // Asked after the copy: the bytes count only if they cannot have come from a process that took over the number.
+    // Where more of the chunk is to be read, the step that reads the last of it asks for all of them.
+    const bool gone = copied && (step.peer().gone() || (step.last_taken() && step.peer().memory_gone()));
+    if (gone) return Error{Code::peer_lost, "the peer's process has exited"};
+    return copied;
   }
 
   // Looks at the calls that are under way, and sleeps while there are none.
   void watch() {
-    std::unique_lock lock(mutex_);
-    while (!quit_) {
-      watching_ = false;
-      busy_.wait(lock, [this] { return quit_ || in_call_ > 0; });
-      watching_ = true;
-      busy_.wait_for(lock, patience, [this] { return quit_; });
-      bury_ended();
-      const auto late = Clock::now() - patience;
-      const std::size_t before = workers_.size();
-      for (std::size_t i = 0; i < before && !quit_ && workers_.size() < data_threads_ + substitutes_max; ++i) {
-        Worker& worker = *workers_[i];
-        if (worker.replaced || !worker.call_began || *worker.call_began > late) continue;
-        worker.replaced = true;
+    Visit crew(*this);
+    while (!crew->quitting()) {
+      if (crew->watch_rests()) crew.wait(watch_called_, [&] { return !crew->watch_sleeps(); });
+      crew.wait_for(patience, watch_called_, [&] { return crew->quitting(); });
+      if (crew->quitting()) return;
+      for (const PullCrew::WorkerId late : crew->late(os::now() - patience)) {
+        if (crew->working() == threads_.size()) break;
         add_worker();
+        crew->replace(late);
       }
     }
   }
 
-  void bury_ended() {
-    std::erase_if(workers_, [](const std::unique_ptr<Worker>& worker) {
-      if (worker->ended) worker->thread.join();  // it does nothing more after it has said so
-      return worker->ended;
-    });
-  }
-
   const std::uint32_t data_threads_;
   std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable busy_;  // of the watch
+  std::vector<Thread> threads_;  // by worker; as many as there can be
+  std::condition_variable watch_called_;
   // Under mutex_:
-  PullQueue queue_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::uint32_t threads_made_ = 0;
-  std::uint32_t in_call_ = 0;
-  bool watching_ = false;  // the watch looks again by itself
-  bool quit_ = false;
+  PullCrew crew_;
+  std::uint64_t threads_made_ = 0;
   std::thread watch_;
 };
 

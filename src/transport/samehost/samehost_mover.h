@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,11 @@
 
 namespace kvferry::transport {
 
-// A peer process on this host, as a receiver reads from it. Closes pidfd and unmaps on destruction.
+// Runs work on a thread that nobody waits for; the mover and the control thread must not run it.
+using Elsewhere = std::function<void(std::function<void()>)>;
+
+// A peer process on this host, as a receiver reads from it. Closes the pidfd on destruction and has its mappings undone
+// elsewhere.
 class PeerMemory {
  public:
   virtual ~PeerMemory() = default;
@@ -38,10 +43,11 @@ Result<os::Fd> verify_process(const protocol::SameHost& peer);
 
 // Verifies the peer and maps its shared regions. Where process_vm_readv is forbidden but every region is shared, that
 // is enough (the process is then proven by the peer credentials of its memory socket). `unsupported` with the reason
-// otherwise. May take milliseconds; never waits longer than `timeout_ms` for the peer's memory socket.
+// otherwise. May take milliseconds; never waits longer than `timeout_ms` for the peer's memory socket. Undoing the
+// mappings of many gigabytes takes the kernel a second: `unmap` runs it, at once where there is none.
 Result<std::unique_ptr<PeerMemory>> open_peer_memory(const protocol::SameHost& peer, const std::string& memory_socket,
                                                      const std::vector<protocol::RemoteRegion>& regions,
-                                                     const Bits128& secret, int timeout_ms);
+                                                     const Bits128& secret, int timeout_ms, Elsewhere unmap = {});
 
 // Hands the memfds behind this process's shared regions to peers that know the secret of a session: an abstract Unix
 // socket with a thread of its own that sleeps in accept. Nothing lies in a shared folder.
@@ -63,6 +69,7 @@ class SameHostMover : public Mover {
   // `sink` outlives the mover. At least two data threads; a session occupies all but one of them at most,
   // one call copies at most 1 MiB, sessions are served fairly by bytes. Threads start with the first session. A thread
   // whose call does not come back, since the kernel does not serve the peer's memory, is stood in for by a new one.
+  // Destruction waits for calls under way, since they write; one that is never served ends with the peer's process.
   static std::unique_ptr<SameHostMover> create(std::uint32_t data_threads, MoverSink& sink);
   // Receiver side. After each chunk the mover checks that the peer's pidfd is not readable before it reports Placed.
   // `view` is of this side; the memory behind it outlives the session.
