@@ -1,5 +1,5 @@
 """SGLang's own control plane (Mooncake's manager, sender and receiver from PyPI) and kvferry's, through the same Python
-classes, with the same rooms, in one run: rooms a second, latency, CPU a room, and how long a killed peer goes unnoticed.
+classes, with the same rooms, in one run: rooms a second, latency, CPU a room, and how long a killed peer stays unseen.
 
     pip install --no-deps sglang==0.5.23; pip install . numpy pyzmq requests aiohttp msgspec prometheus-client
     python bench/peers/sglang_control_plane.py [--rooms 2000] [--window 64] [--json]
@@ -24,8 +24,13 @@ BACKENDS = ("mooncake", "kvferry")
 
 class Rank:
     def __init__(self, role: str, backend: str, port: int = 0) -> None:
-        self.process = subprocess.Popen([sys.executable, str(RANK), role, backend, str(port)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, str(RANK), role, backend, str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         self.port = self.read()["port"]
 
     def tell(self, *words) -> None:
@@ -65,9 +70,14 @@ def rates(backend: str, rooms: int, window: int) -> dict:
         rank.kill()
     wall = max(side["end"] for side in many) - min(side["begin"] for side in many)
     return {
-        "rooms": rooms, "window": window, "rooms_a_second": rooms / wall, "p50_ms": many[1]["p50_s"] * 1e3,
-        "cpu_us_a_room": sum(side["cpu_s"] for side in many) / rooms * 1e6, "alone_p50_ms": alone[1]["p50_s"] * 1e3,
-        "failed": sum(side["failed"] for side in many + alone)}
+        "rooms": rooms,
+        "window": window,
+        "rooms_a_second": rooms / wall,
+        "p50_ms": many[1]["p50_s"] * 1e3,
+        "cpu_us_a_room": sum(side["cpu_s"] for side in many) / rooms * 1e6,
+        "alone_p50_ms": alone[1]["p50_s"] * 1e3,
+        "failed": sum(side["failed"] for side in many + alone),
+    }
 
 
 def noticing(backend: str, killed: str, rooms: int, limit_s: float) -> float | None:
@@ -113,7 +123,9 @@ def show(found: dict, ratio: float, args: argparse.Namespace) -> None:
     ]
     print(f"{'':48}{'SGLang, Mooncake':>18}{'kvferry':>12}")
     for title, name, form in rows:
-        cells = [form.format(side[name]) if side[name] is not None else f"> {args.limit:g} s" for side in (theirs, ours)]
+        cells = [
+            form.format(side[name]) if side[name] is not None else f"> {args.limit:g} s" for side in (theirs, ours)
+        ]
         print(f"{title:48}{cells[0]:>18}{cells[1]:>12}")
     print(f"kvferry hands over {ratio:.1f} times the rooms a second")
     if args.json:

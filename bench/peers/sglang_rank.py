@@ -1,8 +1,11 @@
-"""One rank of sglang_control_plane.py: SGLang's manager, senders and receivers, of Mooncake or of kvferry, without the queues
-around them. Reads commands from stdin, one a line; answers each with one line of JSON.
+"""One rank of sglang_control_plane.py: SGLang's manager, senders and receivers, of Mooncake or of kvferry, without the
+queues around them. Reads commands from stdin, one a line; answers each with one line of JSON.
 
     run FIRST COUNT WINDOW    hands rooms over, WINDOW of them open at once
-    hold FIRST COUNT LIMIT    brings rooms to where prefill would compute, then watches them until all failed
+    hold FIRST COUNT LIMIT [send]    brings rooms to where prefill would compute, and with `send` sends them once a line
+                              comes; then watches them until all have failed
+
+BACKEND is kvferry, mooncake (whose engine is stood in for), or mooncake+kvferry (with kvferry.mooncake as its engine).
 """
 
 from __future__ import annotations
@@ -50,8 +53,10 @@ class CopyEngine:
         pid = int(session.rpartition(":")[2])
         for begin in range(0, len(sources), 1024):
             end = min(begin + 1024, len(sources))
-            parts = [(self._Part * (end - begin))(*zip(pointers[begin:end], lengths[begin:end]))
-                     for pointers in (sources, targets)]
+            parts = [
+                (self._Part * (end - begin))(*zip(pointers[begin:end], lengths[begin:end]))
+                for pointers in (sources, targets)
+            ]
             done = self._libc.process_vm_writev(pid, parts[0], end - begin, parts[1], end - begin, 0)
             if done != sum(lengths[begin:end]):
                 return -1
@@ -61,13 +66,24 @@ class CopyEngine:
         return self.batch_transfer_sync(session, [source], [target], [length])
 
 
+def mooncake_on_kvferry():
+    """SGLang's own wrapper around `mooncake.engine`, which is kvferry's here."""
+    import kvferry.mooncake
+
+    kvferry.mooncake.install()
+    from sglang.srt.distributed.device_communicators.mooncake_transfer_engine import init_mooncake_transfer_engine
+
+    os.environ["MC_FORCE_TCP"] = "1"  # no RDMA devices are looked for
+    return init_mooncake_transfer_engine("127.0.0.1", 0, None)
+
+
 def classes_of(backend: str) -> types.SimpleNamespace:
     kinds, look_up = harness.utils.KVClassType, harness.utils.get_kv_class
-    if backend == "mooncake":
+    if backend.startswith("mooncake"):
         from sglang.srt.disaggregation.mooncake import conn
 
-        conn.get_mooncake_transfer_engine = CopyEngine
-    chosen = harness.utils.TransferBackend(backend)
+        conn.get_mooncake_transfer_engine = CopyEngine if backend == "mooncake" else mooncake_on_kvferry
+    chosen = harness.utils.TransferBackend(backend.partition("+")[0])
     return types.SimpleNamespace(**{kind.value: look_up(chosen, kind) for kind in kinds})
 
 
@@ -106,8 +122,17 @@ class Rank:
 
     def _args(self):
         args = self.classes.kvargs()
-        for name in ("state_types", "state_data_ptrs", "state_data_lens", "state_item_lens", "state_dim_per_tensor",
-                     "state_slice_outer_counts", "state_layer_ids", "state_conv_shard_groups", "kv_layer_ids"):
+        for name in (
+            "state_types",
+            "state_data_ptrs",
+            "state_data_lens",
+            "state_item_lens",
+            "state_dim_per_tensor",
+            "state_slice_outer_counts",
+            "state_layer_ids",
+            "state_conv_shard_groups",
+            "kv_layer_ids",
+        ):
             setattr(args, name, [])
         args.engine_rank = args.pp_rank = args.gpu_id = args.prefill_start_layer = args.system_dp_rank = 0
         args.kv_cache_dtype_str, args.page_size, args.ib_device, args.rust_http_port = "bfloat16", 16, "", None
@@ -175,8 +200,13 @@ class Rank:
                     changed = True
             if not changed:
                 time.sleep(IDLE_S)
-        return {"begin": begin, "end": time.monotonic(), "cpu_s": time.process_time() - cpu, "failed": int(failed),
-                "p50_s": float(np.median(latencies))}
+        return {
+            "begin": begin,
+            "end": time.monotonic(),
+            "cpu_s": time.process_time() - cpu,
+            "failed": int(failed),
+            "p50_s": float(np.median(latencies)),
+        }
 
     def is_right(self, room: int) -> bool:
         pages = self.pages(room)
@@ -186,7 +216,7 @@ class Rank:
         self.memory[:, pages] = 0
         return right
 
-    def hold(self, first: int, count: int, limit_s: float) -> dict:
+    def hold(self, first: int, count: int, limit_s: float, then: str = "") -> dict:
         rooms = [self.open(room) for room in range(first, first + count)]
         while any(handle.stage == "opened" for handle in rooms):
             for handle in rooms:
@@ -194,6 +224,10 @@ class Rank:
                     self.grant(handle)
             time.sleep(IDLE_S)
         print(json.dumps({"held": len(rooms)}), flush=True)
+        if then == "send":
+            sys.stdin.readline()
+            for handle in rooms:
+                self.send(handle)
         failed: dict[int, float] = {}
         deadline = time.monotonic() + limit_s
         while len(failed) < count and time.monotonic() < deadline:
@@ -206,13 +240,19 @@ class Rank:
 
 def main(role: str, backend: str, port: str) -> None:
     logging.disable(logging.CRITICAL)
-    ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)), 0, 0, 0)  # may be written into by the other rank
+    ctypes.CDLL(None).prctl(
+        0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)), 0, 0, 0
+    )  # may be written into by the other rank
     number = int(port) or free_port()
     rank = Rank(role, backend, number)
     print(json.dumps({"port": number, "threads": threading.active_count()}), flush=True)
     for line in sys.stdin:
         command, *words = line.split()
-        answer = rank.run(*map(int, words)) if command == "run" else rank.hold(int(words[0]), int(words[1]), float(words[2]))
+        answer = (
+            rank.run(*map(int, words))
+            if command == "run"
+            else rank.hold(int(words[0]), int(words[1]), float(words[2]), *words[3:])
+        )
         print(json.dumps(answer), flush=True)
     os._exit(0)
 

@@ -77,8 +77,14 @@ class Pool:
 class Router:
     """The application. `attempts`: how many pairs of engines a request is tried on."""
 
-    def __init__(self, prefill: typing.Iterable[Instance], decode: typing.Iterable[Instance], *, attempts: int = 3,
-                 health_interval_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        prefill: typing.Iterable[Instance],
+        decode: typing.Iterable[Instance],
+        *,
+        attempts: int = 3,
+        health_interval_s: float = 1.0,
+    ) -> None:
         self.prefill, self.decode = Pool("prefill", prefill), Pool("decode", decode)
         self.attempts = attempts
         self.health_interval_s = health_interval_s
@@ -174,7 +180,9 @@ class Router:
         except aiohttp.ClientError as error:
             raise Broken(f"prefill {prefill.url}: {error!r}", prefill) from error
 
-    async def _answer(self, request: web.Request, body: dict, decode: Instance, computing: asyncio.Task) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, body: dict, decode: Instance, computing: asyncio.Task
+    ) -> web.StreamResponse:
         decoding = asyncio.create_task(self._session.post(decode.url + request.path, json=body).__aenter__())
         try:
             await asyncio.wait({decoding, computing}, return_when=asyncio.FIRST_COMPLETED)
@@ -188,7 +196,9 @@ class Router:
         async with contextlib.aclosing(_Closing(answer)):
             return await self._pass_on(request, answer, decode)
 
-    async def _pass_on(self, request: web.Request, answer: aiohttp.ClientResponse, decode: Instance) -> web.StreamResponse:
+    async def _pass_on(
+        self, request: web.Request, answer: aiohttp.ClientResponse, decode: Instance
+    ) -> web.StreamResponse:
         chunks = answer.content.iter_any()
         try:
             first = await anext(chunks, b"")
@@ -196,7 +206,9 @@ class Router:
             raise Broken(f"decode {decode.url} broke off: {error!r}", decode) from error
         if answer.status >= 500 or is_abort(first):
             raise Broken(f"decode {decode.url} answered {answer.status}: {first[:200]!r}")
-        response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")})
+        response = web.StreamResponse(
+            status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")}
+        )
         await response.prepare(request)
         await response.write(first)
         try:
@@ -272,8 +284,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--attempts", type=int, default=3)
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    router = Router([Instance(url.rstrip("/"), int(port)) for url, port in args.prefill],
-                    [Instance(url.rstrip("/")) for url in args.decode], attempts=args.attempts)
+    router = Router(
+        [Instance(url.rstrip("/"), int(port)) for url, port in args.prefill],
+        [Instance(url.rstrip("/")) for url in args.decode],
+        attempts=args.attempts,
+    )
     web.run_app(router.app, host=args.host, port=args.port, print=None)
 
 

@@ -1,5 +1,5 @@
-"""Run by test_sglang_bootstrap.py with SGLang 0.4.7 on the path: its own bootstrap server beside kvferry's, and the four
-classes with the signatures of that time."""
+"""Run by test_sglang_bootstrap.py with SGLang 0.4.7 on the path: its own bootstrap server beside kvferry's, and the
+four classes with the signatures of that time."""
 
 from __future__ import annotations
 
@@ -45,8 +45,14 @@ def servers_answer_alike() -> None:
         return answers[1]
 
     for rank in range(4):
-        body = {"role": "Prefill", "tp_size": 4, "dp_size": 2, "rank_ip": "10.0.0.7", "rank_port": 5000 + rank,
-                "engine_rank": rank}
+        body = {
+            "role": "Prefill",
+            "tp_size": 4,
+            "dp_size": 2,
+            "rank_ip": "10.0.0.7",
+            "rank_port": 5000 + rank,
+            "engine_rank": rank,
+        }
         assert same("PUT", "/route", body) == (200, "OK")
     assert same("GET", "/route?engine_rank=-1&target_dp_group=-1")[1] == {"prefill_tp_size": 4, "prefill_dp_size": 2}
     for group in range(2):
@@ -75,8 +81,15 @@ def args_of(memory: np.ndarray, aux: np.ndarray) -> KVArgs:
 def a_room_goes_through() -> None:
     server = classes["BOOTSTRAP_SERVER"](port=0)
     server_args = types.SimpleNamespace(
-        tp_size=1, dp_size=1, host="127.0.0.1", port=30000, dist_init_addr=None, enable_dp_attention=False, device="cpu",
-        disaggregation_bootstrap_port=server.port)
+        tp_size=1,
+        dp_size=1,
+        host="127.0.0.1",
+        port=30000,
+        dist_init_addr=None,
+        enable_dp_attention=False,
+        device="cpu",
+        disaggregation_bootstrap_port=server.port,
+    )
     source, target = np.random.default_rng(1).integers(0, 255, (4, 16, 64), np.uint8), np.zeros((4, 16, 64), np.uint8)
     aux = [np.full((4, 32), fill, np.uint8) for fill in (9, 0)]
     prefill = classes["MANAGER"](args_of(source, aux[0]), DisaggregationMode.PREFILL, server_args, False)
@@ -125,7 +138,9 @@ backend = TransferBackend("kvferry")
 from sglang.srt.disaggregation import utils  # noqa: E402
 
 classes = {kind.name: utils.get_kv_class(backend, kind) for kind in KVClassType if kind.name != "KVARGS"}
-assert utils.get_kv_class(TransferBackend.FAKE, KVClassType.SENDER) is get_kv_class(TransferBackend.FAKE, KVClassType.SENDER)
+assert utils.get_kv_class(TransferBackend.FAKE, KVClassType.SENDER) is get_kv_class(
+    TransferBackend.FAKE, KVClassType.SENDER
+)
 
 if __name__ == "__main__":
     servers_answer_alike()

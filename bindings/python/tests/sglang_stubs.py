@@ -1,5 +1,5 @@
-"""Lets SGLang's real modules be imported where its heavy dependencies are not installed: whatever is missing is stood in
-for by classes that can be called, subclassed and used as decorators, and do nothing. In the tests only."""
+"""Lets SGLang's real modules be imported where its heavy dependencies are not installed: whatever is missing is stood
+in for by classes that can be called, subclassed and used as decorators, and do nothing. In the tests only."""
 
 from __future__ import annotations
 
@@ -11,15 +11,50 @@ import types
 
 # Of these nothing is needed, installed or not: a test that meets the real one would measure it.
 HEAVY = {
-    "torch", "triton", "transformers", "sgl_kernel", "flashinfer", "torchvision", "torchaudio", "numba", "outlines",
-    "xgrammar", "PIL", "cuda", "cutlass", "huggingface_hub", "tokenizers", "safetensors", "accelerate", "vllm", "IPython",
-    "mooncake", "nixl", "mori", "deep_gemm", "deep_ep", "sgl_router", "torch_memory_saver", "torchao", "compressed_tensors",
+    "torch",
+    "triton",
+    "transformers",
+    "sgl_kernel",
+    "flashinfer",
+    "torchvision",
+    "torchaudio",
+    "numba",
+    "outlines",
+    "xgrammar",
+    "PIL",
+    "cuda",
+    "cutlass",
+    "huggingface_hub",
+    "tokenizers",
+    "safetensors",
+    "accelerate",
+    "vllm",
+    "IPython",
+    "mooncake",
+    "nixl",
+    "mori",
+    "deep_gemm",
+    "deep_ep",
+    "sgl_router",
+    "torch_memory_saver",
+    "torchao",
+    "compressed_tensors",
 }
 
 # Parts of SGLang that are all kernels, models and patches of the heavy ones.
 PARTS = (
-    "sglang.kernels", "sglang.srt.configs", "sglang.srt.layers", "sglang.srt.models", "sglang.srt.model_loader",
-    "sglang.srt.parser", "sglang.srt.function_call", "sglang.srt.constrained", "sglang.srt.multimodal", "sglang.srt.lora", "sglang.srt.speculative", "sglang.srt.utils.hf_transformers_patches",
+    "sglang.kernels",
+    "sglang.srt.configs",
+    "sglang.srt.layers",
+    "sglang.srt.models",
+    "sglang.srt.model_loader",
+    "sglang.srt.parser",
+    "sglang.srt.function_call",
+    "sglang.srt.constrained",
+    "sglang.srt.multimodal",
+    "sglang.srt.lora",
+    "sglang.srt.speculative",
+    "sglang.srt.utils.hf_transformers_patches",
 )
 WHOLE = {"sglang.srt.lora.lora_registry", "sglang.srt.lora"}  # but these are taken whole: messages are made of them
 # What SGLang asks for to find out whether it is there.
@@ -65,10 +100,15 @@ class _Stub(abc.ABCMeta):
 
 
 def _make(name: str) -> type:
-    return _Stub(name.rsplit(".", 1)[-1] or "stub", (), {
-        "_is_stand_in": True, "__module__": "stub",
-        "__init_subclass__": classmethod(lambda cls, **_: None),
-    })
+    return _Stub(
+        name.rsplit(".", 1)[-1] or "stub",
+        (),
+        {
+            "_is_stand_in": True,
+            "__module__": "stub",
+            "__init_subclass__": classmethod(lambda cls, **_: None),
+        },
+    )
 
 
 class _Module(types.ModuleType):

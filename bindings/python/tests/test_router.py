@@ -71,8 +71,12 @@ async def never(request):
 async def running(prefill, decode, **options):
     for engine in [*prefill, *decode]:
         await engine.start()
-    router = Router([e.instance(8998 + i) for i, e in enumerate(prefill)], [e.instance() for e in decode],
-                    health_interval_s=0.05, **options)
+    router = Router(
+        [e.instance(8998 + i) for i, e in enumerate(prefill)],
+        [e.instance() for e in decode],
+        health_interval_s=0.05,
+        **options,
+    )
     runner = web.AppRunner(router.app, shutdown_timeout=0.01)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -4,7 +4,6 @@ scheduler's mixin, as the package from PyPI has them (sglang_harness.py says wha
 from __future__ import annotations
 
 import importlib.util
-import time
 
 import numpy as np
 import pytest
@@ -12,48 +11,11 @@ import pytest
 if importlib.util.find_spec("sglang") is None:
     pytest.skip("sglang is not installed", allow_module_level=True)
 import sglang_harness as harness  # noqa: E402
+from sglang_cases import both, engines, pair, until  # noqa: E402, F401
 from sglang_harness import DecodeEngine, KVPoll, PrefillEngine, request  # noqa: E402
 
 import kvferry  # noqa: E402
 from kvferry.sglang import KvferryKVBootstrapServer, KvferryKVReceiver, KvferryKVSender, KVTransferError  # noqa: E402
-
-
-@pytest.fixture
-def engines():
-    """Makes engines that share one bootstrap server, and ends them."""
-    server = KvferryKVBootstrapServer("127.0.0.1", 0)
-    made = []
-
-    def make(kind, **sizes):
-        made.append(kind(server.port, **sizes))
-        return made[-1]
-
-    make.port = server.port
-    yield make
-    for each in made:
-        each.manager.teardown()
-    server.close()
-
-
-def until(condition, *steps, seconds=30):
-    """Turns the engines' loops until the condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        for step in steps:
-            step()
-        time.sleep(0.0005)
-
-
-def pair(engines, chunk_pages=2, **sizes):
-    return engines(PrefillEngine, chunk_pages=chunk_pages, **sizes), engines(DecodeEngine, **sizes)
-
-
-def both(engines, prefill, decode, room, tokens):
-    source, target = request(room, tokens, engines.port), request(room, tokens, engines.port)
-    prefill.add(source)
-    decode.add(target)
-    return source, target
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 5, 33, 64])
@@ -114,93 +76,6 @@ def test_many_requests_at_once_share_the_caches(engines):
     until(lambda: checked == 150, prefill.step, decode.step, check, seconds=60)
 
 
-BIG = dict(layers=2, heads=64, page_size=256, pages=40, chunk_pages=32)  # 1 MiB a page
-
-
-STREAMING = (KVPoll.Transferring, KVPoll.Success)  # the whole of it may be there before it is looked at
-
-
-@pytest.fixture
-def slow(monkeypatch):
-    monkeypatch.setenv("KVFERRY_TRANSPORT", "tcp")
-
-
-def fill(engine, pages, value):
-    for page in pages:
-        engine.pool.buffers[:, page] = value
-
-
-def test_decode_aborts_under_a_stream_and_its_pages_are_reused_at_once(engines, slow):
-    prefill, decode = pair(engines, **BIG)
-    kept = []
-
-    def reuse(req, pages):
-        fill(decode, pages, 0xEE)
-        kept.append(list(pages))
-
-    decode.freed = reuse
-    for room in range(1, 16):
-        source, target = both(engines, prefill, decode, room, 32 * 256)
-        receiver = decode.queue.queue[0].kv_receiver
-        until(lambda: receiver.poll() in STREAMING, prefill.step, decode.step)
-        for _ in range(room % 5 * 40):
-            receiver.poll()
-        decode.abort(room)
-        until(lambda: (target.finished_reason or target in decode.done)
-              and not prefill.scheduler.disagg_prefill_inflight_queue, prefill.step, decode.step)
-        if target in decode.done:
-            assert decode.is_right(target)
-            decode.release(target)
-        for page in kept[-1]:
-            assert (decode.pool.buffers[:, page] == 0xEE).all(), f"room {room}: page {page} was written after its release"
-        assert source.pages is None
-    assert len(decode.done) < 10, "most of them were to be given up in the middle"
-    decode.done.clear()
-    decode.freed = lambda req, pages: None
-    _, target = both(engines, prefill, decode, 99, 32 * 256)
-    until(lambda: decode.done, prefill.step, decode.step)
-    assert decode.is_right(target)
-
-
-def test_prefill_gives_up_under_a_stream_and_its_pages_are_reused_at_once(engines, slow):
-    prefill, decode = pair(engines, **BIG)
-    prefill.freed = lambda req, pages: fill(prefill, pages, 0xEE)
-    ends = {"right": 0, "failed": 0}
-    for room in range(1, 16):
-        source, target = both(engines, prefill, decode, room, 32 * 256)
-        receiver = decode.queue.queue[0].kv_receiver
-        until(lambda: receiver.poll() in STREAMING, prefill.step, decode.step)
-        for _ in range(room % 5 * 40):
-            receiver.poll()
-        with prefill.releasing():
-            prefill.scheduler.disagg_prefill_inflight_queue.clear()
-            prefill.scheduler.release_aborted_prefill_waiting_req(source)  # SGLang's: abort, then free
-        until(lambda: not decode.transfers.queue, prefill.step, decode.step)
-        if target in decode.done:
-            assert decode.is_right(target), f"room {room} succeeded with pages that were not its own any more"
-            decode.release(target)
-            ends["right"] += 1
-        else:
-            ends["failed"] += 1
-    assert ends["failed"] > 0
-
-
-def test_a_failure_of_a_sibling_rank_waits_until_the_pages_are_released(engines, slow):
-    """SGLang takes the least of all ranks' states: a rank may be told to fail a request that is well here."""
-    prefill, decode = pair(engines, **BIG)
-    _, target = both(engines, prefill, decode, 5, 32 * 256)
-    receiver = decode.queue.queue[0].kv_receiver
-    until(lambda: receiver.poll() in STREAMING, prefill.step, decode.step)
-    with pytest.raises(KVTransferError) as raised:
-        receiver.failure_exception()
-    pages = list(target.pages)
-    fill(decode, pages, 0xEE)
-    assert raised.value.is_from_another_rank
-    assert receiver.poll() == KVPoll.Failed
-    until(lambda: not prefill.scheduler.disagg_prefill_inflight_queue, prefill.step)
-    assert all((decode.pool.buffers[:, page] == 0xEE).all() for page in pages)
-
-
 def test_a_failed_request_says_why_and_its_number_works_again(engines):
     prefill, decode = pair(engines)
     source, target = both(engines, prefill, decode, 7, 10)
@@ -238,8 +113,9 @@ def test_the_first_reason_stays(engines):
 def test_decode_has_a_prefix(engines):
     prefill, decode = pair(engines)
     address = f"127.0.0.1:{engines.port}"
-    sender = KvferryKVSender(mgr=prefill.manager, bootstrap_addr=address, bootstrap_room=4,
-                             req_has_disagg_prefill_dp_rank=False)
+    sender = KvferryKVSender(
+        mgr=prefill.manager, bootstrap_addr=address, bootstrap_room=4, req_has_disagg_prefill_dp_rank=False
+    )
     receiver = KvferryKVReceiver(mgr=decode.manager, bootstrap_addr=address, bootstrap_room=4)
     until(lambda: decode.manager.try_ensure_parallel_info(address))
     receiver.init(0)
@@ -285,8 +161,11 @@ def test_tensor_parallel_sizes_may_differ(engines, prefill_tp, decode_tp):
     requests = [request(7, 10, engines.port) for _ in targets]
     for target, req in zip(targets, requests):
         target.add(req)
-    until(lambda: all(s.finished for s in sides) and all(t.done for t in targets),
-          *[each.step for each in [*sides, *targets]])
+    until(
+        lambda: all(s.finished for s in sides) and all(t.done for t in targets),
+        *[each.step for each in [*sides, *targets]],
+    )
+
     # What the pattern of a page looks like once the heads of all ranks of a side stand beside each other.
     def whole(ranks, reqs):
         pages = [r.pool.buffers[:, q.pages].reshape(4, 3, 4, r.pool.head_num, 16) for r, q in zip(ranks, reqs)]
@@ -322,6 +201,7 @@ def test_state_and_draft_layers_go_with_the_last_chunk(engines, monkeypatch):
 
     real = harness.prefill.setup_state_kv_args
     for module in (harness.prefill, harness.decode):
+
         def setup(args, *a, _name=module.__name__, **k):
             real(args, *a, **k)
             extras[_name.rpartition(".")[2]] = with_extras(args)
@@ -353,9 +233,13 @@ def test_data_parallel_groups_are_found_by_number_or_by_question(engines):
         groups = [engines(PrefillEngine, attn_dp_rank=rank, **sizes) for rank in range(2)]
         decode = engines(DecodeEngine)
         address = f"127.0.0.1:{engines.port}"
-        until(lambda: decode.manager.try_ensure_parallel_info(address)
-              and decode.manager.prefill_info_table[address].follow_bootstrap_room == (balance != "round_robin"),
-              lambda: decode.manager.prefill_info_table.clear())
+        until(
+            lambda: (
+                decode.manager.try_ensure_parallel_info(address)
+                and decode.manager.prefill_info_table[address].follow_bootstrap_room == (balance != "round_robin")
+            ),
+            lambda: decode.manager.prefill_info_table.clear(),
+        )
         # Room 6 would be group 0's; the balancer that does not go by numbers gave it to group 1.
         room, group = (7, 1) if balance == "follow_bootstrap_room" else (6, 1)
         groups[group].add(request(room, 10, engines.port))

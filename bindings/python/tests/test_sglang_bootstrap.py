@@ -55,11 +55,29 @@ def servers():
 def registration(**fields):
     """As CommonKVManager.register_to_bootstrap sends it."""
     return {
-        "attn_tp_size": 2, "attn_tp_rank": 0, "attn_cp_size": 1, "attn_cp_rank": 0, "attn_dp_size": 1, "attn_dp_rank": 0,
-        "pp_size": 1, "pp_rank": 0, "system_dp_size": 1, "system_dp_rank": 0, "rank_ip": "10.0.0.7", "rank_port": 4711,
-        "page_size": 64, "kv_cache_dtype": "bfloat16", "kv_layout": None, "dsv41_spec_layout": None,
-        "load_balance_method": "follow_bootstrap_room", "enable_dsa_cache_layer_split": False,
-        "enable_kv_cache_sharding": False, "prefill_http_port": 30000, "decode_allocation_policy": "early", **fields}
+        "attn_tp_size": 2,
+        "attn_tp_rank": 0,
+        "attn_cp_size": 1,
+        "attn_cp_rank": 0,
+        "attn_dp_size": 1,
+        "attn_dp_rank": 0,
+        "pp_size": 1,
+        "pp_rank": 0,
+        "system_dp_size": 1,
+        "system_dp_rank": 0,
+        "rank_ip": "10.0.0.7",
+        "rank_port": 4711,
+        "page_size": 64,
+        "kv_cache_dtype": "bfloat16",
+        "kv_layout": None,
+        "dsv41_spec_layout": None,
+        "load_balance_method": "follow_bootstrap_room",
+        "enable_dsa_cache_layer_split": False,
+        "enable_kv_cache_sharding": False,
+        "prefill_http_port": 30000,
+        "decode_allocation_policy": "early",
+        **fields,
+    }
 
 
 def route(dp, cp, tp, pp):
@@ -75,15 +93,18 @@ def same(servers, method, target, body=None):
     return ours
 
 
-@pytest.mark.parametrize("fields", [
-    {},
-    {"load_balance_method": "round_robin", "prefill_http_port": 1},
-    {"kv_layout": "nhd", "page_size": 1, "kv_cache_dtype": "fp8_e4m3"},
-    {"enable_dsa_cache_layer_split": True, "enable_kv_cache_sharding": True},
-    {"decode_allocation_policy": "prefill_complete"},
-    {"dsv41_spec_layout": {"num_draft_tokens": 3, "compression_ratios": [0, 2]}},
-    {"kv_cache_dtype": None, "prefill_http_port": None},
-])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"load_balance_method": "round_robin", "prefill_http_port": 1},
+        {"kv_layout": "nhd", "page_size": 1, "kv_cache_dtype": "fp8_e4m3"},
+        {"enable_dsa_cache_layer_split": True, "enable_kv_cache_sharding": True},
+        {"decode_allocation_policy": "prefill_complete"},
+        {"dsv41_spec_layout": {"num_draft_tokens": 3, "compression_ratios": [0, 2]}},
+        {"kv_cache_dtype": None, "prefill_http_port": None},
+    ],
+)
 def test_sizes_and_what_the_engine_says_of_itself(servers, fields):
     assert same(servers, "GET", SIZES)[0] == 503
     for rank in range(2):
@@ -98,8 +119,21 @@ def test_every_rank_is_found(servers, dp):
     name = next(iter(dp)).removesuffix("_size") + "_rank"
     places = list(itertools.product(range(2), repeat=4))
     for port, (group, cp, tp, pp) in enumerate(places, 5000):
-        same(servers, "PUT", "/route", registration(
-            attn_tp_rank=tp, attn_cp_size=2, attn_cp_rank=cp, pp_size=2, pp_rank=pp, rank_port=port, **dp, **{name: group}))
+        same(
+            servers,
+            "PUT",
+            "/route",
+            registration(
+                attn_tp_rank=tp,
+                attn_cp_size=2,
+                attn_cp_rank=cp,
+                pp_size=2,
+                pp_rank=pp,
+                rank_port=port,
+                **dp,
+                **{name: group},
+            ),
+        )
     for port, place in enumerate(places, 5000):
         assert same(servers, "GET", route(*place)) == (200, {"rank_ip": "10.0.0.7", "rank_port": port})
     for place in [(2, 0, 0, 0), (0, 2, 0, 0), (0, 0, 2, 0), (0, 0, 0, 2)]:
@@ -149,6 +183,11 @@ def test_the_server_and_the_classes_of_sglang_0_4_7():
     if not older:
         pytest.skip("KVFERRY_TEST_SGLANG_047 does not say where SGLang 0.4.7 is")
     path = os.pathsep.join([older, *sys.path])
-    done = subprocess.run([sys.executable, str(HERE / "sglang_047.py")], env={**os.environ, "PYTHONPATH": path},
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "sglang_047.py")],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0 and "all is as there" in done.stdout, done.stdout + done.stderr

@@ -53,12 +53,29 @@ def test_the_classes_are_complete():
     """Everything abstract is there, and everything that SGLang's own senders and receivers offer its schedulers."""
     from sglang.srt.disaggregation.common.conn import CommonKVReceiver, CommonKVSender
 
-    schedulers_use = {"abort", "clear", "failure_exception", "get_max_transfer_tokens", "get_transfer_metric", "init",
-                      "mark_prefill_complete", "poll", "pop_decode_prefix_len", "send", "should_send_kv_chunk",
-                      "ensure_abort_notified", "is_abort_release_safe", "query_prefill_dp_ranks", "send_metadata",
-                      "supports_host_destination", "require_staging"}
-    for theirs, ours in ((CommonKVSender, kvferry.sglang.KvferryKVSender),
-                         (CommonKVReceiver, kvferry.sglang.KvferryKVReceiver)):
+    schedulers_use = {
+        "abort",
+        "clear",
+        "failure_exception",
+        "get_max_transfer_tokens",
+        "get_transfer_metric",
+        "init",
+        "mark_prefill_complete",
+        "poll",
+        "pop_decode_prefix_len",
+        "send",
+        "should_send_kv_chunk",
+        "ensure_abort_notified",
+        "is_abort_release_safe",
+        "query_prefill_dp_ranks",
+        "send_metadata",
+        "supports_host_destination",
+        "require_staging",
+    }
+    for theirs, ours in (
+        (CommonKVSender, kvferry.sglang.KvferryKVSender),
+        (CommonKVReceiver, kvferry.sglang.KvferryKVReceiver),
+    ):
         assert not ours.__abstractmethods__
         missing = {name for name in schedulers_use & set(dir(theirs)) if not hasattr(ours, name)}
         assert not missing

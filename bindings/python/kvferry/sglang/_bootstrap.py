@@ -1,4 +1,4 @@
-"""The bootstrap server, and what engines ask of one over HTTP beside routes: each other's sizes, and where rooms went."""
+"""The bootstrap server, and what engines ask of one beside routes: each other's sizes, and where rooms went."""
 
 from __future__ import annotations
 
@@ -50,11 +50,17 @@ def ask(address: str, method: str, target: str, body: dict | None = None) -> typ
         nonce = secrets.token_hex(16)
         _, challenged, _ = _exchange(address, method, target, text, {"X-Kvferry-Nonce": nonce})
         challenge = challenged.get("X-Kvferry-Challenge", "")
-        status, headers, answer = _exchange(address, method, target, text, {
-            "X-Kvferry-Nonce": nonce,
-            "X-Kvferry-Challenge": challenge,
-            "X-Kvferry-Proof": _proof(token, "http-request", method, target, text, nonce, challenge),
-        })
+        status, headers, answer = _exchange(
+            address,
+            method,
+            target,
+            text,
+            {
+                "X-Kvferry-Nonce": nonce,
+                "X-Kvferry-Challenge": challenge,
+                "X-Kvferry-Proof": _proof(token, "http-request", method, target, text, nonce, challenge),
+            },
+        )
         expected = _proof(token, "http-answer", str(status), answer, nonce, challenge)
         if not hmac.compare_digest(headers.get("X-Kvferry-Proof", ""), expected):
             raise OSError(f"bootstrap server {address} does not prove KVFERRY_TOKEN: {status} {answer[:200]}")
@@ -63,7 +69,9 @@ def ask(address: str, method: str, target: str, body: dict | None = None) -> typ
     return json.loads(answer) if headers.get("Content-Type", "").startswith("application/json") else answer
 
 
-def _exchange(address: str, method: str, target: str, body: str, headers: dict[str, str]) -> tuple[int, typing.Any, str]:
+def _exchange(
+    address: str, method: str, target: str, body: str, headers: dict[str, str]
+) -> tuple[int, typing.Any, str]:
     host, port = host_of(address), int(address.rpartition(":")[2])
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
@@ -98,8 +106,9 @@ class PrefillInfo:
 
 
 def prefill_info(address: str) -> PrefillInfo:
-    return PrefillInfo(ask(address, "GET",
-                           "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1"))
+    return PrefillInfo(
+        ask(address, "GET", "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1")
+    )
 
 
 def query_dp_ranks(address: str, rooms: list[int]) -> dict[str, int]:

@@ -6,5 +6,11 @@ from ._bootstrap import KvferryKVBootstrapServer
 from ._manager import KvferryKVManager
 from ._rooms import KVTransferError, KvferryKVReceiver, KvferryKVSender
 
-__all__ = ["KVArgs", "KVTransferError", "KvferryKVBootstrapServer", "KvferryKVManager", "KvferryKVReceiver",
-           "KvferryKVSender"]
+__all__ = [
+    "KVArgs",
+    "KVTransferError",
+    "KvferryKVBootstrapServer",
+    "KvferryKVManager",
+    "KvferryKVReceiver",
+    "KvferryKVSender",
+]

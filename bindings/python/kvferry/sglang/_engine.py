@@ -1,5 +1,5 @@
-"""What an SGLang rank says of itself, as kvferry wants to hear it. Two forms: the runtime context of 0.5, and the server
-arguments of 0.4.7, where that is not there."""
+"""What an SGLang rank says of itself, as kvferry wants to hear it. Two forms: the runtime context of 0.5, and the
+server arguments of 0.4.7, where that is not there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Engine:
     attributes: dict[str, typing.Any]  #: what the other side may want to know
     load_balance_method: str = "follow_bootstrap_room"
     device: str = "cpu"
-    kv_heads: int = 0  #: of the whole model; 0 where not known, which does while both sides have one tensor-parallel size
+    kv_heads: int = 0  #: of the whole model; 0 where not known, which does while both sides have one size
     head_dim: int = 0
     staging: bool = False
     cache_split_by_cp: bool = False  #: each context-parallel rank holds a part of the layers or pages
@@ -86,8 +86,11 @@ def _from_context(context: typing.Any, args: typing.Any, is_mla: bool) -> Engine
         load_balance_method=parallel.load_balance_method,
         device=context.get_device().device or "cuda",
         staging=_is_set("SGLANG_DISAGG_STAGING_BUFFER"),
-        cache_split_by_cp=bool(parallel.enable_dsa_cache_layer_split or parallel.enable_kv_cache_sharding
-                               or getattr(args, "is_hybrid_mla_backend", False)),
+        cache_split_by_cp=bool(
+            parallel.enable_dsa_cache_layer_split
+            or parallel.enable_kv_cache_sharding
+            or getattr(args, "is_hybrid_mla_backend", False)
+        ),
     )
     if not is_mla:
         model = context.process_model_config()
@@ -115,7 +118,7 @@ def _is_set(variable: str) -> bool:
 
 
 def settings_of() -> dict[str, str] | None:
-    """Where SGLang was told which address to use, kvferry uses it too. All else it reads from the environment itself."""
+    """Where SGLang was told which address to use, kvferry uses it too. All else it reads itself."""
     if os.environ.get("KVFERRY_HOST"):
         return None
     if not any(os.environ.get(name) for name in ("SGLANG_LOCAL_IP_NIC", "SGLANG_HOST_IP", "HOST_IP")):
@@ -156,16 +159,20 @@ def layout_of(args: typing.Any, engine: Engine, is_mla: bool) -> Layout:
         name = str(getattr(args.state_types[number], "value", args.state_types[number]))
         names[name] = names.get(name, 0) + 1
         if pointers:
-            state.append(StateComponent(
-                regions(pointers, args.state_data_lens[number], args.state_item_lens[number]),
-                name=name if names[name] == 1 else f"{name}.{names[name]}"))
+            state.append(
+                StateComponent(
+                    regions(pointers, args.state_data_lens[number], args.state_item_lens[number]),
+                    name=name if names[name] == 1 else f"{name}.{names[name]}",
+                )
+            )
     state_bytes = [sum(items) for items in getattr(args, "state_item_lens", [])]
     if draft:
         state.append(StateComponent(draft, name="draft"))
     page_bytes = sum(region.item_bytes for region in kv)
     # Aux tables are host memory on every device.
-    aux = [Region(p, length=n, item_bytes=i) for p, n, i in
-           zip(args.aux_data_ptrs, args.aux_data_lens, args.aux_item_lens)]
+    aux = [
+        Region(p, length=n, item_bytes=i) for p, n, i in zip(args.aux_data_ptrs, args.aux_data_lens, args.aux_item_lens)
+    ]
     layers_here = len(target) if is_mla or len(target) % 2 else len(target) // 2
     fmt = KvFormat(
         layers=layers_here,

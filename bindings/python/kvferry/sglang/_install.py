@@ -5,8 +5,11 @@ from __future__ import annotations
 import enum
 import functools
 import logging
+import os
 import sys
 import typing
+
+from .. import mooncake
 
 BACKEND = "kvferry"
 logger = logging.getLogger(__name__)
@@ -18,6 +21,8 @@ def install() -> None:
     Every process of SGLang needs it before it builds its queues. As the plugin that this package registers, SGLang 0.5
     calls it in each of them.
     """
+    if os.environ.get("KVFERRY_AS_MOONCAKE", "").lower() in ("1", "true", "yes", "on"):
+        mooncake.install()
     from sglang.srt.disaggregation import utils
 
     member = _add_member(utils.TransferBackend)
@@ -71,7 +76,9 @@ def _add_choice() -> None:
     except ImportError:
         choices = _choices_of_the_parser()
     if choices is None:
-        logger.warning("this SGLang has no list of transfer backends that is known here; its parser may refuse %s", BACKEND)
+        logger.warning(
+            "this SGLang has no list of transfer backends that is known here; its parser may refuse %s", BACKEND
+        )
     elif BACKEND not in choices:
         choices.append(BACKEND)
 

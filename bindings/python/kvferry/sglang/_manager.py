@@ -33,8 +33,14 @@ class KvferryKVManager(BaseKVManager):
     enable_deferred_decode_kv_release = False
     enable_staging = False
 
-    def __init__(self, args: typing.Any, disaggregation_mode: typing.Any, server_args: typing.Any,
-                 is_mla_backend: bool | None = False, **kwargs: typing.Any) -> None:
+    def __init__(
+        self,
+        args: typing.Any,
+        disaggregation_mode: typing.Any,
+        server_args: typing.Any,
+        is_mla_backend: bool | None = False,
+        **kwargs: typing.Any,
+    ) -> None:
         self.kv_args, self.server_args = args, server_args
         self.disaggregation_mode = disaggregation_mode
         self.is_mla_backend = bool(is_mla_backend)
@@ -66,9 +72,13 @@ class KvferryKVManager(BaseKVManager):
         if self.role == "decode" and self.engine.parallel.cp > 1:
             raise NotImplementedError("decode with attention context parallelism is not supported by SGLang either")
         if self.engine.parallel.cp > 1 and self.engine.cache_split_by_cp:
-            raise NotImplementedError("a KV cache that is split over context-parallel ranks is not supported by kvferry")
+            raise NotImplementedError(
+                "a KV cache that is split over context-parallel ranks is not supported by kvferry"
+            )
         if self.engine.staging:
-            raise NotImplementedError("unset SGLANG_DISAGG_STAGING_BUFFER: kvferry slices heads itself, without staging")
+            raise NotImplementedError(
+                "unset SGLANG_DISAGG_STAGING_BUFFER: kvferry slices heads itself, without staging"
+            )
 
     # Memory. SGLang calls these two where it gives its memory back for a while (release_memory_occupation).
 
@@ -168,7 +178,9 @@ class KvferryKVManager(BaseKVManager):
             return
         info = self.prefill_info_table.get(kv_receiver.bootstrap_addr)
         if info is None or not info.prefill_http_port:
-            kv_receiver.report_failure(f"the prefill engine behind {kv_receiver.bootstrap_addr} did not say where its HTTP API is")
+            kv_receiver.report_failure(
+                f"the prefill engine behind {kv_receiver.bootstrap_addr} did not say where its HTTP API is"
+            )
             return
         url = f"http://{join_host_port(host_of(kv_receiver.bootstrap_addr), info.prefill_http_port)}/generate"
 

@@ -1,8 +1,8 @@
 """SGLang's sender and receiver on kvferry's.
 
-SGLang gives a request's pages to the next one as soon as it has seen Failed, or has called clear(); it knows no release.
-So here a room shows Failed only once its pages are released, and what SGLang calls right before it frees pages of a room
-that still lives (clear, failure_exception, a sender's abort) waits for the release: normally microseconds.
+SGLang gives a request's pages to the next one as soon as it has seen Failed, or has called clear(); it knows no
+release. So here a room shows Failed only once its pages are released, and what SGLang calls right before it frees pages
+of a room that still lives (clear, failure_exception, a sender's abort) waits for the release: normally microseconds.
 """
 
 from __future__ import annotations
@@ -121,10 +121,12 @@ class _Room:
             self._handle.wait_pages_released(release_timeout_s())
         except Timeout:
             logger.error(
-                "room %d: a peer may still touch its pages after %.0f s; the engine gets them back regardless. A stopped "
+                "room %d: a peer may still touch its pages after %.0f s; the engine gets them back anyway. A stopped "
                 "process on this host that holds a session does this: end it. The limit is "
                 "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE_TIMEOUT",
-                self.bootstrap_room, release_timeout_s())
+                self.bootstrap_room,
+                release_timeout_s(),
+            )
 
     def clear(self) -> None:
         """Ends the room for SGLang, whose pages may be used again when this returns; so may the number."""
@@ -144,8 +146,11 @@ class _Room:
         self.conclude_state = KVPoll.Failed
         self.clear()
         reason = self._reason if own else None
-        raise KVTransferError(self.bootstrap_room, reason or "Failed due to an unknown reason from another rank",
-                              is_from_another_rank=reason is None)
+        raise KVTransferError(
+            self.bootstrap_room,
+            reason or "Failed due to an unknown reason from another rank",
+            is_from_another_rank=reason is None,
+        )
 
 
 class KvferryKVSender(_Room, BaseKVSender):
@@ -154,8 +159,15 @@ class KvferryKVSender(_Room, BaseKVSender):
     0.5: (mgr, bootstrap_addr, bootstrap_room, req_has_disagg_prefill_dp_rank); 0.4.7: (..., dest_tp_ranks, pp_rank).
     """
 
-    def __init__(self, mgr: KvferryKVManager, bootstrap_addr: str, bootstrap_room: int, *args: typing.Any,
-                 req_has_disagg_prefill_dp_rank: bool = False, **kwargs: typing.Any) -> None:
+    def __init__(
+        self,
+        mgr: KvferryKVManager,
+        bootstrap_addr: str,
+        bootstrap_room: int,
+        *args: typing.Any,
+        req_has_disagg_prefill_dp_rank: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         if args and isinstance(args[-1], bool):
             req_has_disagg_prefill_dp_rank = args[-1]
         self._start(mgr, bootstrap_room)
@@ -188,7 +200,8 @@ class KvferryKVSender(_Room, BaseKVSender):
         elif rank != self.bootstrap_room % dp:
             self._fail(
                 f"follow_bootstrap_room conflict: the room was dispatched to dp rank {rank}, its number implies "
-                f"{self.bootstrap_room % dp}. SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK=1 allows mixed routing")
+                f"{self.bootstrap_room % dp}. SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK=1 allows mixed routing"
+            )
 
     def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
         self.num_kv_indices, self.aux_index = num_kv_indices, aux_index
@@ -209,8 +222,14 @@ class KvferryKVSender(_Room, BaseKVSender):
     def mark_prefill_complete(self) -> None:
         """For the allocation policy prefill_complete, which SGLang has for Mooncake alone."""
 
-    def send(self, kv_indices: np.ndarray, state_indices: list | None = None, *args: typing.Any,
-             indices_event: typing.Any = None, **kwargs: typing.Any) -> None:
+    def send(
+        self,
+        kv_indices: np.ndarray,
+        state_indices: list | None = None,
+        *args: typing.Any,
+        indices_event: typing.Any = None,
+        **kwargs: typing.Any,
+    ) -> None:
         if self.conclude_state is not None:
             return
         if (event := self._early_send_wait_event) is not None:
@@ -267,8 +286,14 @@ class KvferryKVReceiver(_Room, BaseKVReceiver):
     abort_notified = True  # nothing has to be told twice
     _owns_bootstrap_room = True
 
-    def __init__(self, mgr: KvferryKVManager, bootstrap_addr: str, bootstrap_room: int | None = None,
-                 data_parallel_rank: int | None = None, **kwargs: typing.Any) -> None:
+    def __init__(
+        self,
+        mgr: KvferryKVManager,
+        bootstrap_addr: str,
+        bootstrap_room: int | None = None,
+        data_parallel_rank: int | None = None,
+        **kwargs: typing.Any,
+    ) -> None:
         self._start(mgr, bootstrap_room or 0)
         self.bootstrap_addr = bootstrap_addr
         self.bootstrap_infos: list = []
@@ -279,7 +304,9 @@ class KvferryKVReceiver(_Room, BaseKVReceiver):
     def _open(self, prefill_dp_rank: int | None) -> None:
         if self.conclude_state is None:
             with self._failing():
-                self._handle = self.kv_mgr.manager.open_receiver(self.bootstrap_addr, self.bootstrap_room, prefill_dp_rank)
+                self._handle = self.kv_mgr.manager.open_receiver(
+                    self.bootstrap_addr, self.bootstrap_room, prefill_dp_rank
+                )
 
     @property
     def prefill_info(self) -> typing.Any:
@@ -288,8 +315,14 @@ class KvferryKVReceiver(_Room, BaseKVReceiver):
     def init(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         (self._grant if INIT_TAKES_PAGES else self._open)(*args, **kwargs)
 
-    def send_metadata(self, kv_indices: np.ndarray, aux_index: int | None = None, state_indices: list | None = None,
-                      decode_prefix_len: int | None = None, **kwargs: typing.Any) -> None:
+    def send_metadata(
+        self,
+        kv_indices: np.ndarray,
+        aux_index: int | None = None,
+        state_indices: list | None = None,
+        decode_prefix_len: int | None = None,
+        **kwargs: typing.Any,
+    ) -> None:
         """Grants the pages: from here on prefill may fill them."""
         if getattr(kwargs.get("destination"), "value", "device") != "device":
             raise NotImplementedError("kvferry fills the cache itself; host destinations are not supported")
@@ -297,16 +330,23 @@ class KvferryKVReceiver(_Room, BaseKVReceiver):
             raise NotImplementedError("HiSparse's second page list is not supported by kvferry")
         self._grant(kv_indices, aux_index, state_indices, decode_prefix_len)
 
-    def _grant(self, kv_indices: np.ndarray, aux_index: int | None = None, state_indices: list | None = None,
-               decode_prefix_len: int | None = None) -> None:
+    def _grant(
+        self,
+        kv_indices: np.ndarray,
+        aux_index: int | None = None,
+        state_indices: list | None = None,
+        decode_prefix_len: int | None = None,
+    ) -> None:
         if self.conclude_state is not None:
             return
         if self._handle is None:
             return self._fail("pages were granted before the room was opened")
         prefix, rest = divmod(decode_prefix_len or 0, self.kv_mgr.page_tokens)
         if rest:
-            return self._fail(f"decode's prefix of {decode_prefix_len} tokens is no whole number of pages of "
-                              f"{self.kv_mgr.page_tokens}")
+            return self._fail(
+                f"decode's prefix of {decode_prefix_len} tokens is no whole number of pages of "
+                f"{self.kv_mgr.page_tokens}"
+            )
         state = self.kv_mgr.states_of(state_indices)
         if self.kv_mgr.layout.has_draft:
             state.append(kv_indices)

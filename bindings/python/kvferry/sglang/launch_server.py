@@ -1,4 +1,4 @@
-"""`python -m kvferry.sglang.launch_server ARGS`: SGLang's server with kvferry installed, for versions without plugins."""
+"""`python -m kvferry.sglang.launch_server ARGS`: SGLang's server with kvferry, for versions without plugins."""
 
 import runpy
 import sys
