@@ -8,9 +8,9 @@ import time
 import types
 
 import numpy as np
-import sglang_stubs
+import stand_ins
 
-sglang_stubs.install()
+stand_ins.install()
 
 from sglang.srt.disaggregation.base.conn import BaseKVReceiver, BaseKVSender, KVArgs, KVPoll  # noqa: E402
 from sglang.srt.disaggregation.utils import DisaggregationMode, KVClassType, TransferBackend, get_kv_class  # noqa: E402

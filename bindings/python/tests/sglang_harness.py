@@ -8,9 +8,9 @@ import types
 import typing
 
 import numpy as np
-import sglang_stubs
+import stand_ins
 
-sglang_stubs.install()
+stand_ins.install()
 
 from sglang.srt import runtime_context  # noqa: E402
 from sglang.srt.disaggregation import decode, prefill, utils  # noqa: E402

@@ -6,16 +6,16 @@ import types
 import typing
 
 import numpy as np
-import sglang_stubs
+import stand_ins
 
-sglang_stubs.install()
+stand_ins.install()
 
 from sglang.srt import runtime_context  # noqa: E402
 from sglang.srt.disaggregation import decode, utils  # noqa: E402
 
 KVPoll = utils.KVPoll if hasattr(utils, "KVPoll") else decode.KVPoll
 utils.dist.get_world_size = lambda group: 1  # a rank alone agrees with itself
-nothing = sglang_stubs._make("nothing")
+nothing = stand_ins._make("nothing")
 
 
 class Tensor(np.ndarray):

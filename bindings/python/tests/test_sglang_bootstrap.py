@@ -17,9 +17,9 @@ import pytest
 
 if importlib.util.find_spec("sglang") is None:
     pytest.skip("sglang is not installed", allow_module_level=True)
-import sglang_stubs  # noqa: E402
+import stand_ins  # noqa: E402
 
-sglang_stubs.install()
+stand_ins.install()
 
 HERE = pathlib.Path(__file__).parent
 

@@ -1,5 +1,5 @@
-"""Lets SGLang's real modules be imported where its heavy dependencies are not installed: whatever is missing is stood
-in for by classes that can be called, subclassed and used as decorators, and do nothing. In the tests only."""
+"""Lets real modules of SGLang or vLLM be imported where their heavy dependencies are not installed: whatever is
+missing is stood in for by classes that can be called, subclassed and used as decorators, and do nothing. In the tests only."""
 
 from __future__ import annotations
 
@@ -41,8 +41,14 @@ HEAVY = {
     "compressed_tensors",
 }
 
-# Parts of SGLang that are all kernels, models and patches of the heavy ones.
+# Parts of the engines that are all kernels, models and patches of the heavy ones.
 PARTS = (
+    "vllm.platforms",
+    "vllm.utils.torch_utils",
+    "vllm.model_executor",
+    "vllm.v1.attention",
+    "vllm.forward_context",
+    "vllm.v1.worker",
     "sglang.kernels",
     "sglang.srt.configs",
     "sglang.srt.layers",
@@ -123,23 +129,25 @@ class _Module(types.ModuleType):
         return made
 
 
-def _asked_by_sglang() -> bool:
+def _asked_by(engine: str) -> bool:
     frame = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
         frame = frame.f_back
-    return frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "sglang"
+    return frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == engine
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, first: bool) -> None:
-        self.first = first
+    def __init__(self, first: bool, engine: str) -> None:
+        self.first, self.engine = first, engine
 
     def find_spec(self, fullname, path=None, target=None):
         top = fullname.partition(".")[0]
         part = fullname not in WHOLE and any(fullname == name or fullname.startswith(name + ".") for name in PARTS)
+        if top == self.engine and not part:
+            return None
         if self.first and top not in HEAVY and not part:
             return None
-        if not self.first and (top in ABSENT | {"sglang", "kvferry"} or not _asked_by_sglang()):
+        if not self.first and (top in ABSENT | {"kvferry"} or not _asked_by(self.engine)):
             return None
         if not self.first and "." in fullname and not isinstance(sys.modules.get(top), _Module):
             return None  # a part that a real package does not have is not to be stood in for
@@ -152,9 +160,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def install() -> None:
-    """From now on what is heavy or missing is stood in for."""
+def install(engine: str = "sglang") -> None:
+    """From now on what is heavy, or what modules of `engine` miss, is stood in for."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
-    sys.meta_path.insert(0, _Finder(first=True))
-    sys.meta_path.append(_Finder(first=False))
+    sys.meta_path.insert(0, _Finder(True, engine))
+    sys.meta_path.append(_Finder(False, engine))
